@@ -1,0 +1,188 @@
+"""QHD: Q-learning with a fixed hyperdimensional encoder and a linear readout W."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedqhd import kernels, rng
+from fedqhd.agents.td import q_values
+from fedqhd.encoders import BaseEncoder
+from fedqhd.interfaces import Array, FedQHDError, Payload, Transition, real_view
+from fedqhd.replay import Replay
+from fedqhd.theory.ridge import Ridge
+
+
+@dataclass(frozen=True)
+class QHDSettings:
+    """What a QHD agent is told; the names are those of the command line."""
+
+    eta: float = 0.1
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.001
+    epsilon_decay: float = 0.985
+    target_every: int = 5
+    batch_size: int = 32
+    update_every: int = 1
+    replay_size: int = 10_000
+    lam: float = 1e-4
+    compile: str = "warm-start"
+
+
+class QHD(ABC):
+    """Q(s, a) = Re(Phi(s)^H w_a). Subclasses say how a transition is learned from."""
+
+    def __init__(self, encoder: BaseEncoder, actions: int, settings: QHDSettings, generator: np.random.Generator) -> None:
+        self.encoder = encoder
+        self.settings = settings
+        self.epsilon = settings.epsilon_start
+        # Fortran order: each action's weights lie together, as the kernels read them.
+        self.W: Array = np.zeros((encoder.D, actions), encoder.dtype, order="F")
+        self._rng = generator
+        self._episodes = 0
+        self._args = encoder.kernel_args()
+        self._rows = real_view(self.W)
+        self._phi = np.zeros(self._rows.shape[1], np.float32)
+        self._seen = np.full(encoder.n, np.nan, np.float32)
+        self._q = np.zeros(actions, np.float32)
+        self._anchors: Array | None = None
+        self._ridge: Ridge | None = None
+
+    def act(self, s: Array) -> int:
+        u_explore, u_action = self._rng.random(2)
+        a = kernels.act(*self._args, s, self._seen, self._phi, self._rows, self._q, self.epsilon, u_explore, u_action)
+        if a < 0:
+            raise FedQHDError(f"Q(s, .) = {self._q.tolist()} is not finite: eta={self.settings.eta} is likely too large")
+        return int(a)
+
+    def q(self, s: Array) -> Array:
+        """Reference values in float64; at the anchors from the features kept for compilation."""
+        X = self._ridge.X if self._ridge is not None and s is self._anchors else self.encoder(s)
+        return q_values(X, self.W)
+
+    @abstractmethod
+    def observe(self, t: Transition) -> None: ...
+
+    def _check(self, delta: float, t: Transition) -> None:
+        if not np.isfinite(delta):
+            raise FedQHDError(
+                f"the TD error became {delta} (reward {t.r}, action {t.a}): eta={self.settings.eta} is likely too large"
+            )
+
+    def end_episode(self) -> None:
+        self._episodes += 1
+        self.epsilon = max(self.settings.epsilon_end, self.epsilon * self.settings.epsilon_decay)
+        if self._episodes % self.settings.target_every == 0:
+            self.sync_target()
+
+    def sync_target(self) -> None:
+        """Nothing is delayed unless a learner says so."""
+
+    def fit_anchors(self, anchors: Array, Q: Array) -> None:
+        """Compile a teacher by one ridge solve; the factorisation is kept for the next round.
+
+        overwrite:   W <- argmin ||Re(X W) - Q||^2 + lam ||W||^2
+        warm-start:  W <- argmin ||Re(X W) - Q||^2 + lam ||W - W_i||^2
+        """
+        ridge = self.ridge(anchors)
+        if self.settings.compile == "overwrite":
+            self._set(ridge.solve(Q))
+        else:
+            self._set(self.W + ridge.solve(Q - q_values(ridge.X, self.W)))
+
+    def ridge(self, anchors: Array) -> Ridge:
+        if self._ridge is None or anchors is not self._anchors:
+            self._ridge, self._anchors = Ridge(self.encoder(anchors), self.settings.lam), anchors
+        return self._ridge
+
+    def params(self) -> Payload:
+        return {"W": self.W.copy()}
+
+    def load(self, p: Payload) -> None:
+        if p["W"].shape != self.W.shape:
+            raise FedQHDError(f"weights of shape {p['W'].shape} do not fit an agent whose W is {self.W.shape}")
+        self._set(p["W"])
+
+    def _set(self, W: Array) -> None:
+        if not np.isfinite(W).all():
+            raise FedQHDError("the weights to install are not finite: a client's learning diverged")
+        self.W[:] = W
+        self.sync_target()
+
+    def fingerprint(self) -> str:
+        return self.encoder.fingerprint()
+
+    def state(self) -> Payload:
+        return {
+            "W": self.W.copy(),
+            "epsilon": np.array(self.epsilon),
+            "episodes": np.array(self._episodes),
+            "rng": rng.pack(self._rng),
+        }
+
+    def restore(self, p: Payload) -> None:
+        self.W[:] = p["W"]
+        self.epsilon, self._episodes = float(p["epsilon"]), int(p["episodes"])
+        self._rng = rng.unpack(p["rng"])
+        self._seen[:] = np.nan
+
+
+class OnlineQHD(QHD):
+    """One TD step on the transition just met: no replay, no target network."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._phi_next = np.zeros_like(self._phi)
+
+    def observe(self, t: Transition) -> None:
+        delta = kernels.online_step(
+            *self._args, *t, self.settings.eta, self._seen, self._phi, self._phi_next, self._rows
+        )
+        self._check(delta, t)
+        # Phi(s') is the Phi(s) of the next step.
+        self._phi, self._phi_next = self._phi_next, self._phi
+        self._seen[:] = t.s_next
+
+
+class ReplayQHD(QHD):
+    """Double-Q minibatches from a replay, bootstrapped from a delayed copy of W."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.W_target = self.W.copy(order="F")
+        self._target_rows = real_view(self.W_target)
+        self._X = np.zeros((self.settings.batch_size, len(self._phi)), np.float32)
+        self._steps = 0
+        self.replay = Replay(self.settings.replay_size, self.encoder.n)
+
+    def observe(self, t: Transition) -> None:
+        memory, B = self.replay, self.settings.batch_size
+        memory.add(t)
+        self._steps += 1
+        if memory.size < B or self._steps % self.settings.update_every:
+            return
+        delta = kernels.replay_step(
+            *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
+            memory.sample(B, self._rng), self.settings.eta, self._rows, self._target_rows, self._X,
+        )  # fmt: skip
+        self._check(delta, t)
+
+    def sync_target(self) -> None:
+        self.W_target[:] = self.W
+
+    def state(self) -> Payload:
+        memory = {f"replay.{k}": v for k, v in self.replay.state().items()}
+        return {**super().state(), "W_target": self.W_target.copy(), "steps": np.array(self._steps), **memory}
+
+    def restore(self, p: Payload) -> None:
+        super().restore(p)
+        self.W_target[:] = p["W_target"]
+        self._steps = int(p["steps"])
+        self.replay.restore({k.removeprefix("replay."): v for k, v in p.items() if k.startswith("replay.")})
+
+
+LEARNERS: Mapping[str, type[QHD]] = {"replay": ReplayQHD, "online": OnlineQHD}

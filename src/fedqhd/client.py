@@ -1,0 +1,128 @@
+"""A client: one agent in one environment, at its own site."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter, process_time
+
+import gymnasium
+import numpy as np
+
+from fedqhd import rng
+from fedqhd.envs import StateScaler
+from fedqhd.interfaces import Agent, Array, Episode, Federation, FedQHDError, Payload, Reply, Transition
+
+
+def ignore(client: int, episode: Episode) -> None:
+    """The listener of those who do not listen."""
+
+
+class LocalClient:
+    """Plays K episodes with its agent, then reports. Its environment and its states stay here."""
+
+    def __init__(
+        self,
+        index: int,
+        agent: Agent,
+        env: gymnasium.Env[Array, np.int64],
+        scaler: StateScaler,
+        *,
+        gamma: float,
+        seed: int,
+        weight: float | None = 1.0,
+        keep_states: int = 0,
+    ) -> None:
+        self.index = index
+        self.agent = agent
+        self.env = env
+        self.scaler = scaler
+        self.gamma = gamma
+        self.seed = seed
+        self.weight = weight
+        """Its share in the federation; None: the steps it took in the round."""
+        self.episodes = 0
+        self.seconds = {"environment": 0.0, "acting": 0.0, "learning": 0.0}
+        self._kept = np.zeros((keep_states, len(scaler.shift)), np.float32)
+        self._met = 0
+        self._rng = rng.generator(seed, index, "visited")
+
+    def round(self, federation: Federation, teacher: Payload | None, episodes: int, on_episode: Callable[[int, Episode], None] = ignore) -> Reply:
+        """Install, train, report: one exchange."""
+        cpu, wall = process_time(), perf_counter()
+        self.seconds = dict.fromkeys(self.seconds, 0.0)
+        if teacher is not None:
+            federation.install(self, teacher)
+        played = self.play(episodes, on_episode)
+        payload = federation.report(self)
+        steps = sum(e.length for e in played)
+        seconds = {**self.seconds, "wall": perf_counter() - wall, "cpu": process_time() - cpu}
+        weight = float(steps) if self.weight is None else self.weight
+        return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), seconds)
+
+    def play(self, episodes: int, on_episode: Callable[[int, Episode], None] = ignore) -> tuple[Episode, ...]:
+        played = []
+        for _ in range(episodes):
+            try:
+                played.append(self._episode())
+            except FedQHDError as error:
+                raise FedQHDError(f"client {self.index}, episode {self.episodes}: {error}") from error
+            on_episode(self.index, played[-1])
+        return tuple(played)
+
+    def _episode(self) -> Episode:
+        agent, env, scaler, gamma = self.agent, self.env, self.scaler, self.gamma
+        environment = acting = learning = 0.0
+        epsilon, total, length, done = agent.epsilon, 0.0, 0, False
+        clock = perf_counter()
+        state, _ = env.reset(seed=rng.env_seed(self.seed, self.index, "train", self.episodes))
+        s = scaler(state)
+        environment += perf_counter() - clock
+        while not done:
+            start = perf_counter()
+            a = agent.act(s)
+            acted = perf_counter()
+            state, reward, terminated, truncated, _ = env.step(a)  # type: ignore[arg-type]
+            r = float(reward)
+            s_next = scaler(state)
+            stepped = perf_counter()
+            if not math.isfinite(r):
+                raise FedQHDError(f"step {length} of the environment gave the reward {r}: it must be finite")
+            # Termination ends the future; truncation only ends our watching it, so it bootstraps.
+            agent.observe(Transition(s, a, r, 0.0 if terminated else gamma, s_next))
+            if len(self._kept):
+                self._keep(s)
+            learned = perf_counter()
+            acting += acted - start
+            environment += stepped - acted
+            learning += learned - stepped
+            total += r
+            length += 1
+            done = terminated or truncated
+            s = s_next
+        agent.end_episode()
+        for name, spent in zip(self.seconds, (environment, acting, learning), strict=True):
+            self.seconds[name] += spent
+        self.episodes += 1
+        return Episode(self.episodes - 1, total, length, epsilon)
+
+    def _keep(self, s: Array) -> None:
+        """Reservoir sampling: every state met so far has the same chance to be among those kept."""
+        slot = self._met if self._met < len(self._kept) else int(self._rng.integers(self._met + 1))
+        if slot < len(self._kept):
+            self._kept[slot] = s
+        self._met += 1
+
+    def visited(self, k: int) -> Array:
+        return self._kept[: min(k, self._met)].copy()
+
+    def state(self) -> Payload:
+        """All that resuming needs; the environment is rebuilt, since every episode reseeds it."""
+        own = {"episodes": np.array(self.episodes), "kept": self._kept.copy(), "met": np.array(self._met), "rng": rng.pack(self._rng)}
+        return {**{f"agent.{k}": v for k, v in self.agent.state().items()}, **own}
+
+    def restore(self, p: Payload) -> None:
+        self.agent.restore({k.removeprefix("agent."): v for k, v in p.items() if k.startswith("agent.")})
+        self.episodes, self._met = int(p["episodes"]), int(p["met"])
+        self._kept[:] = p["kept"]
+        self._rng = rng.unpack(p["rng"])

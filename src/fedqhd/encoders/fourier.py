@@ -1,0 +1,83 @@
+"""Random Fourier encoders: the real one of the paper, and the complex one that HDC calls
+fractional power binding (one phase hypervector per state variable, bound by multiplication)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedqhd.encoders.base import NO_ITEMS, NO_PHASE, BaseEncoder
+from fedqhd.interfaces import Array
+from fedqhd.kernels import COMPLEX, FOURIER
+
+TURN = 2 * np.pi
+
+
+def gaussian_kernel(s: Array, t: Array, sigma: float) -> Array:
+    """exp(-|s - t|^2 / (2 sigma^2)) for each pair of rows."""
+    return np.exp(-np.sum((s - t) ** 2, axis=-1) / (2 * sigma**2))
+
+
+class _Fourier(BaseEncoder):
+    """Frequencies Omega (n, D) ~ N(0, 1/sigma^2), kept in turns: the kernels then divide by nothing."""
+
+    @property
+    def n(self) -> int:
+        return int(self.arrays["Omega"].shape[0])
+
+    @property
+    def D(self) -> int:
+        return int(self.arrays["Omega"].shape[1])
+
+    @staticmethod
+    def _frequencies(n: int, D: int, sigma: float, rng: np.random.Generator) -> Array:
+        return rng.normal(0.0, 1.0 / (TURN * sigma), (n, D)).astype(np.float32)
+
+    def turns(self, s: Array) -> Array:
+        return self.rows(s) @ self.arrays["Omega"].astype(np.float64)
+
+
+class RandomFourier(_Fourier):
+    """Phi(s) = D^-1/2 cos(Omega^T s + b), Omega ~ N(0, 1/sigma^2), b ~ U[0, 2 pi).
+
+    The kernel <Phi(s), Phi(t)> tends to exp(-|s-t|^2 / (2 sigma^2)) / 2.
+    """
+
+    name = "fourier"
+
+    @classmethod
+    def _draw(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> dict[str, Array]:
+        return {"Omega": cls._frequencies(n, D, sigma, rng), "b": rng.random(D, dtype=np.float32)}
+
+    @staticmethod
+    def limit_kernel(s: Array, t: Array, sigma: float) -> Array:
+        return gaussian_kernel(s, t, sigma) / 2
+
+    def __call__(self, s: Array) -> Array:
+        return np.cos(TURN * (self.turns(s) + self.arrays["b"])) / np.sqrt(self.D)
+
+    def kernel_args(self) -> tuple[int, Array, Array, Array]:
+        return FOURIER, self.arrays["Omega"], self.arrays["b"], NO_ITEMS
+
+
+class ComplexFourier(_Fourier):
+    """Phi(s) = D^-1/2 exp(i Omega^T s), Omega ~ N(0, 1/sigma^2); rows of X are Phi^H.
+
+    The kernel Re <Phi(s), Phi(t)> tends to exp(-|s-t|^2 / (2 sigma^2)).
+    """
+
+    name = "complex"
+    dtype = np.complex64
+
+    @classmethod
+    def _draw(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> dict[str, Array]:
+        return {"Omega": cls._frequencies(n, D, sigma, rng)}
+
+    @staticmethod
+    def limit_kernel(s: Array, t: Array, sigma: float) -> Array:
+        return gaussian_kernel(s, t, sigma)
+
+    def __call__(self, s: Array) -> Array:
+        return np.exp(-1j * TURN * self.turns(s)) / np.sqrt(self.D)
+
+    def kernel_args(self) -> tuple[int, Array, Array, Array]:
+        return COMPLEX, self.arrays["Omega"], NO_PHASE, NO_ITEMS

@@ -1,0 +1,28 @@
+"""All clients in this process, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fedqhd.client import LocalClient, ignore
+from fedqhd.interfaces import Episode, Federation, Payload, Reply
+
+
+class LocalEngine:
+    def __init__(
+        self, clients: Sequence[LocalClient], federation: Federation, on_episode: Callable[[int, Episode], None] = ignore
+    ) -> None:
+        self.clients = sorted(clients, key=lambda c: c.index)
+        self.federation = federation
+        self.on_episode = on_episode
+
+    def round(self, teacher: Payload | None, episodes: int) -> list[Reply]:
+        return [c.round(self.federation, teacher, episodes, self.on_episode) for c in self.clients]
+
+    def finish(self, teacher: Payload) -> None:
+        for client in self.clients:
+            self.federation.install(client, teacher)
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.env.close()

@@ -1,0 +1,128 @@
+"""Environments, the public scaling of their states, and the states that all clients share."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from fedqhd.interfaces import Array, FedQHDError
+
+ROLLOUT_STEPS = 5_000
+ABSURD = 1e6
+"""A declared bound beyond this says nothing about where states are."""
+
+
+def make_env(env_id: str, **kwargs: Any) -> gymnasium.Env[Array, np.int64]:
+    """A Gymnasium environment with vector observations and discrete actions, or why it is none."""
+    try:
+        # The passive checker costs as much as a step of CartPole.
+        env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise FedQHDError(f"env={env_id!r} needs a package that is not installed: {error}") from error
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error, ModuleNotFoundError) as error:
+        near = difflib.get_close_matches(env_id, gymnasium.registry.keys(), n=1)
+        hint = f"did you mean {near[0]}?" if near else "give a Gymnasium id such as CartPole-v1"
+        raise FedQHDError(f"env={env_id!r} is not an environment that Gymnasium knows: {hint}") from error
+    if not isinstance(env.action_space, Discrete):
+        raise FedQHDError(f"env={env_id!r} has actions {env.action_space}: Q-learning here needs discrete ones")
+    space = env.observation_space
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise FedQHDError(f"env={env_id!r} has observations {space}: a vector of numbers is needed, not images or symbols")
+    return env  # type: ignore[return-value]
+
+
+class StateScaler(NamedTuple):
+    """z = (s - shift) / scale: fixed, public, the same for every client, saved with the model.
+
+    low and high bound, in raw units, the box in which states are expected.
+    """
+
+    shift: Array
+    scale: Array
+    low: Array
+    high: Array
+
+    def __call__(self, s: Array) -> Array:
+        return np.asarray((s - self.shift) / self.scale, dtype=np.float32)
+
+
+def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator) -> Array:
+    """States met by uniformly random actions, (steps, n)."""
+    states = np.empty((steps, *env.observation_space.shape))  # type: ignore[misc]
+    actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    done = True
+    for i in range(steps):
+        if done:
+            states[i], _ = env.reset(seed=int(rng.integers(2**31)))
+            done = False
+        else:
+            states[i], _, terminated, truncated, _ = env.step(rng.integers(actions))
+            done = terminated or truncated
+    return states
+
+
+def make_scaler(
+    env: gymnasium.Env[Array, np.int64], scaling: str, low: tuple[float, ...], high: tuple[float, ...], rng: np.random.Generator
+) -> StateScaler:
+    """`rollout`: mean and standard deviation of random rollouts. `box`: the environment's bounds to
+    [-1, 1]. `bounds`: the given low and high to [-1, 1]."""
+    states = random_states(env, ROLLOUT_STEPS, rng)
+    seen_low, seen_high = states.min(axis=0), states.max(axis=0)
+    margin = (seen_high - seen_low) / 2
+    space = env.observation_space
+    assert isinstance(space, Box)
+    # Infinite or absurd bounds (CartPole's velocities) give way to what random rollouts reach, and half as much again.
+    box_low = np.where(np.abs(space.low) < ABSURD, space.low, seen_low - margin).astype(np.float64)
+    box_high = np.where(np.abs(space.high) < ABSURD, space.high, seen_high + margin).astype(np.float64)
+    if scaling == "bounds":
+        n = states.shape[1]
+        if len(low) != n or len(high) != n:
+            raise FedQHDError(
+                f"scale_low has {len(low)} and scale_high {len(high)} values: "
+                f"scaling='bounds' needs {n} of each, one per state variable"
+            )
+        box_low, box_high = np.array(low, float), np.array(high, float)
+        if not np.all(box_low < box_high):
+            raise FedQHDError(f"scale_low={list(low)} must be below scale_high={list(high)} in every variable")
+    if scaling == "rollout":
+        shift, scale = states.mean(axis=0), states.std(axis=0)
+    else:
+        shift, scale = (box_low + box_high) / 2, (box_high - box_low) / 2
+    scale = np.where(scale > 1e-8, scale, 1.0)  # a variable that never moved stays as it is
+    return StateScaler(shift, scale, box_low, box_high)
+
+
+def make_anchors(
+    source: str, m: int, file: str, env: gymnasium.Env[Array, np.int64], scaler: StateScaler, rng: np.random.Generator
+) -> Array:
+    """The shared anchor states, scaled, (m, n): from random rollouts, uniform in the box, half of each, or a file."""
+    if source == "file":
+        return scaler(read_states(file, len(scaler.shift)))
+    rollouts = {"rollout": m, "uniform": 0, "mix": m - m // 2}[source]
+    met = random_states(env, max(ROLLOUT_STEPS, 2 * m), rng)
+    chosen = met[rng.choice(len(met), rollouts, replace=False)]
+    uniform = rng.uniform(scaler.low, scaler.high, (m - rollouts, len(scaler.low)))
+    return scaler(np.vstack([chosen, uniform]))
+
+
+def read_states(file: str, n: int) -> Array:
+    """Raw states from an .npy file, or the first array of an .npz."""
+    if not Path(file).is_file():
+        raise FedQHDError(f"anchor_file={file!r} does not exist: give an .npy or .npz file of states")
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        states = loaded if isinstance(loaded, np.ndarray) else loaded[loaded.files[0]]
+        states = np.asarray(states, dtype=np.float64)
+    except Exception as error:
+        raise FedQHDError(f"anchor_file={file!r} cannot be read as an .npy or .npz file of numbers: {error}") from error
+    if states.ndim != 2 or states.shape[1] != n or not len(states):
+        raise FedQHDError(f"anchor_file={file!r} holds an array of shape {states.shape}: (m, {n}) is needed")
+    if not np.isfinite(states).all():
+        row = int(np.argwhere(~np.isfinite(states))[0][0])
+        raise FedQHDError(f"anchor_file={file!r} has a value that is not finite in row {row}: give finite states")
+    return states

@@ -1,0 +1,175 @@
+"""The settings of a run: one frozen dataclass that is the TOML file, the flags and the record."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedqhd.interfaces import FedQHDError
+
+SETTINGS = ("homogeneous", "heterogeneous")
+LEARNERS = ("replay", "online")
+
+
+def _f(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"help": help, "choices": choices})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting of `fedqhd train`; what is not given comes from the environment's file in configs/."""
+
+    env: str = _f("CartPole-v1", "Gymnasium id of the environment")
+    method: str = _f("fedqhd", "what is trained", ("fedqhd",))
+    setting: str = _f("homogeneous", "one encoder for all clients, or one each", SETTINGS)
+    learner: str = _f("replay", "how a client learns", LEARNERS)
+    clients: int = _f(5, "number of clients, N")
+    episodes: int = _f(600, "training episodes a client")
+    round_episodes: int = _f(50, "episodes between federations, K")
+    encoder: str = _f("fourier", "the clients' encoder", ("fourier", "complex", "symbolic"))
+    dims: tuple[int, ...] = _f((1000,), "dimensions D_i: the first (homogeneous) or cycled (heterogeneous)")
+    sigma: float = _f(1.5, "bandwidth of the encoder, in units of the scaled state")
+    sigma_spread: float = _f(0.5, "heterogeneous: sigma_i = sigma * U[1 - spread, 1 + spread]")
+    scaling: str = _f("rollout", "scale states by random rollouts, the environment's box, or given bounds", ("rollout", "box", "bounds"))
+    scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -1")
+    scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 1")
+    anchors: int = _f(200, "number of anchor states, m")
+    anchor_source: str = _f("rollout", "where anchors come from", ("rollout", "uniform", "mix", "file", "visited"))
+    anchor_file: str = _f("", "anchor_source=file: an .npy or .npz of raw states, one a row")
+    compile: str = _f("warm-start", "how a teacher is compiled into W", ("warm-start", "overwrite"))
+    lam: float = _f(1e-4, "ridge of the compilation, lambda")
+    weights: str | tuple[float, ...] = _f("uniform", "federation weights: uniform, steps, or one number a client")
+    gamma: float = _f(0.99, "discount")
+    eta: float = _f(0.1, "step size")
+    epsilon_start: float = _f(1.0, "exploration in the first episode")
+    epsilon_end: float = _f(0.001, "exploration at the least")
+    epsilon_decay: float = _f(0.985, "factor on exploration after each episode")
+    batch_size: int = _f(32, "replay: transitions an update, B")
+    update_every: int = _f(1, "replay: steps between updates")
+    replay_size: int = _f(10_000, "replay: transitions kept a client")
+    target_every: int = _f(5, "replay: episodes between target syncs, tau")
+    eval_episodes: int = _f(20, "greedy evaluation episodes a client after training")
+    seed: int = _f(0, "seed of every random draw")
+    out: str = _f("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.out or f"runs/{self.env.replace('/', '-')}-{self.method}-{self.setting}-{self.learner}-{self.seed}")
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()})
+
+
+FIELDS = {f.name: f for f in dataclasses.fields(Config)}
+TYPES: Mapping[str, Any] = typing.get_type_hints(Config)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """' (did you mean X?)', or nothing where nothing is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def coerce(name: str, value: Any) -> Any:
+    """The value as its setting's type, or one sentence on why it is none. A whole number may stand for a float."""
+
+    def as_type(kind: Any, v: Any) -> Any:
+        if isinstance(kind, types.UnionType):
+            kind = next(k for k in typing.get_args(kind) if (k is str) == isinstance(v, str))
+        if typing.get_origin(kind) is tuple:
+            if not isinstance(v, list | tuple):
+                raise TypeError
+            return tuple(as_type(typing.get_args(kind)[0], x) for x in v)
+        if kind is float and isinstance(v, int) and not isinstance(v, bool):
+            return float(v)
+        if not isinstance(v, kind) or isinstance(v, bool):
+            raise TypeError
+        return v
+
+    try:
+        return as_type(TYPES[name], value)
+    except TypeError:
+        wanted = FIELDS[name].type if isinstance(FIELDS[name].type, str) else TYPES[name].__name__
+        raise FedQHDError(f"{name}={value!r} has the wrong type: {wanted} is needed") from None
+
+
+def check(c: Config) -> None:
+    """Refuse what cannot be run, before anything runs."""
+    for name, f in FIELDS.items():
+        value, choices = getattr(c, name), f.metadata["choices"]
+        if choices and value not in choices:
+            raise FedQHDError(f"{name}={value!r} is unknown{nearest(str(value), choices)}: choose from {', '.join(choices)}")
+        for x in value if isinstance(value, tuple) else (value,):
+            if isinstance(x, float) and not math.isfinite(x):
+                raise FedQHDError(f"{name}={x} must be a finite number")
+
+    def need(ok: bool, name: str, rule: str) -> None:
+        if not ok:
+            raise FedQHDError(f"{name}={getattr(c, name)} is not possible: {rule}")
+
+    for name in ("clients", "episodes", "round_episodes", "anchors", "batch_size", "update_every", "replay_size", "target_every", "eval_episodes"):
+        need(getattr(c, name) >= 1, name, "it must be at least 1")
+    need(len(c.dims) > 0 and min(c.dims, default=0) >= 1, "dims", "give dimensions of at least 1")
+    need(c.sigma > 0, "sigma", "it must be above 0")
+    need(0 <= c.sigma_spread < 1, "sigma_spread", "it must be at least 0 and below 1")
+    need(c.lam >= 0, "lam", "it must be at least 0")
+    need(0 <= c.gamma <= 1, "gamma", "it must be from 0 to 1")
+    need(c.eta > 0, "eta", "it must be above 0")
+    need(0 <= c.epsilon_end <= c.epsilon_start <= 1, "epsilon_start", f"1 >= epsilon_start >= epsilon_end={c.epsilon_end} >= 0 is needed")
+    need(0 < c.epsilon_decay <= 1, "epsilon_decay", "it must be above 0 and at most 1")
+    need(c.batch_size <= c.replay_size, "batch_size", f"it must be at most replay_size={c.replay_size}")
+    need(c.seed >= 0, "seed", "it must be at least 0")
+    need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
+    if isinstance(c.weights, str):
+        need(c.weights in ("uniform", "steps"), "weights", "choose uniform, steps, or give one number a client")
+    else:
+        need(len(c.weights) == c.clients, "weights", f"{len(c.weights)} numbers for {c.clients} clients; give one a client")
+        need(min(c.weights) >= 0 and math.isclose(sum(c.weights), 1, abs_tol=1e-6), "weights", f"they must be at least 0 and sum to 1, not {sum(c.weights):g}")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise FedQHDError(f"config={str(path)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FedQHDError(f"config={str(path)!r} cannot be read as TOML: {error}") from error
+
+
+def known_keys(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    for key in values:
+        if key not in FIELDS:
+            raise FedQHDError(f"{source} has the unknown setting {key!r}{nearest(key, FIELDS)}")
+    return {k: coerce(k, v) for k, v in values.items()}
+
+
+def resolve(given: Mapping[str, Any], file: str = "") -> Config:
+    """The settings of a run. Flags win over the given file, that over the environment's file in configs/
+    (its tables [homogeneous], [online], ... over its other lines), and that over the defaults above."""
+    own = known_keys("the command line", given)
+    if file:
+        own = known_keys(f"config={file!r}", read_toml(Path(file))) | own
+    env = own.get("env", FIELDS["env"].default)
+    preset = resources.files("fedqhd") / "configs" / f"{str(env).replace('/', '-')}.toml"
+    defaults = tomllib.loads(preset.read_text()) if preset.is_file() else {}
+    tables = {k: defaults.pop(k) for k in (*SETTINGS, *LEARNERS) if k in defaults}
+    base = known_keys(preset.name, defaults)
+    for key in ("setting", "learner"):
+        # The learner's table may rest on the setting's, so the choice is looked up again after each.
+        chosen = (base | own).get(key, FIELDS[key].default)
+        base |= known_keys(preset.name, tables.get(chosen, {}))
+    return Config(**(base | own))

@@ -1,0 +1,192 @@
+"""Train, record, evaluate: what `fedqhd train` does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, Protocol
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from fedqhd._version import __version__
+from fedqhd.client import LocalClient
+from fedqhd.engines import LocalEngine
+from fedqhd.envs import StateScaler
+from fedqhd.experiment import checkpoint
+from fedqhd.experiment.build import build, warm_up
+from fedqhd.experiment.config import Config, read_toml, known_keys
+from fedqhd.federation import plan_rounds, run_rounds
+from fedqhd.files import write_bytes
+from fedqhd.interfaces import Array, Episode, FedQHDError, Payload, Reply
+from fedqhd.policy import Policy, greedy_returns, model_path
+
+LAST = 100
+"""The final return is the mean over this many last episodes."""
+
+
+class Listener(Protocol):
+    """Who wants to know how a run goes."""
+
+    def start(self, config: Config, rounds: int, rounds_done: int) -> None: ...
+    def episode(self, client: int, episode: Episode) -> None: ...
+    def round(self, k: int, replies: Sequence[Reply]) -> None: ...
+    def evaluating(self) -> None: ...
+
+
+class Silent:
+    def start(self, config: Config, rounds: int, rounds_done: int) -> None: ...
+    def episode(self, client: int, episode: Episode) -> None: ...
+    def round(self, k: int, replies: Sequence[Reply]) -> None: ...
+    def evaluating(self) -> None: ...
+
+
+def train(config: Config, *, overwrite: bool = False, resume: bool = False, listener: Listener | None = None) -> dict[str, Any]:
+    """Run to the end and return the summary; everything is in `config.folder`."""
+    listener = listener or Silent()
+    folder = config.folder
+    summary_file = folder / "summary.json"
+    claim(config, overwrite, resume)
+    if resume and summary_file.exists():
+        return dict(json.loads(summary_file.read_text()))
+    # Bits of a matrix product depend on the number of BLAS threads; one is as fast at these sizes.
+    with threadpool_limits(1):
+        clients, world = build(config)
+        engine = LocalEngine(clients, world.federation, listener.episode)
+        try:
+            warm_up(config)
+            write_bytes(folder / "config.toml", config.to_toml().encode())
+            totals = run(config, clients, engine, listener)
+            listener.evaluating()
+            summary = summarise(config, clients, world.scaler, totals, type(world.federation).__name__)
+        finally:
+            engine.close()
+    write_bytes(summary_file, (json.dumps(summary, indent=2) + "\n").encode())
+    checkpoint.path_of(folder).unlink(missing_ok=True)
+    return summary
+
+
+def claim(config: Config, overwrite: bool, resume: bool) -> None:
+    """Refuse a folder that holds another run; make room where told to."""
+    folder = config.folder
+    held = folder / "config.toml"
+    if resume and overwrite:
+        raise FedQHDError("resume and overwrite exclude each other: choose one")
+    if resume and held.exists():
+        before = Config(**known_keys(str(held), read_toml(held)))
+        for f in dataclasses.fields(Config):
+            old, new = getattr(before, f.name), getattr(config, f.name)
+            if old != new and f.name != "out":
+                raise FedQHDError(f"{f.name}={new!r} differs from the run to resume, which has {old!r}: leave it out")
+        return
+    if folder.exists() and not folder.is_dir():
+        raise FedQHDError(f"out={str(folder)!r} is a file: give a folder")
+    if held.exists() and not overwrite:
+        raise FedQHDError(f"out={str(folder)!r} already holds a run: give another folder, --resume or --overwrite")
+    if overwrite:
+        for name in ("config.toml", "metrics.jsonl", "summary.json", "curves.png", "play.gif", "checkpoint.npz"):
+            (folder / name).unlink(missing_ok=True)
+        for model in (folder / "models").glob("client-*.npz"):
+            model.unlink()
+
+
+def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listener: Listener) -> dict[str, Any]:
+    """All rounds, a checkpoint after each. Returns the totals: steps, bytes and seconds."""
+    folder = config.folder
+    rounds = plan_rounds(config.episodes, config.round_episodes)
+    done = checkpoint.load(folder, clients)
+    start, teacher, totals = done or (0, None, {"rounds": 0, "steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": {}})
+    metrics = folder / "metrics.jsonl"
+    keep_rounds(metrics, start)
+    listener.start(config, len(rounds), start)
+
+    def spend(seconds: dict[str, float]) -> None:
+        for name, value in seconds.items():
+            totals["seconds"][name] = totals["seconds"].get(name, 0.0) + value
+
+    wall, cpu = perf_counter(), process_time()
+    for k, replies, teacher in run_rounds(engine, engine.federation, rounds, start, teacher):
+        spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
+        for reply in replies:
+            spend({name: reply.seconds[name] for name in ("environment", "acting", "learning")})
+        totals["rounds"] += 1
+        totals["steps"] += sum(r.steps for r in replies)
+        totals["bytes_up"] += sum(nbytes(r.payload) for r in replies)
+        totals["bytes_down"] += nbytes(teacher) * len(replies)
+        with metrics.open("a") as f:
+            f.writelines(json.dumps(row) + "\n" for row in rows(k, replies))
+        checkpoint.save(folder, k + 1, teacher, clients, totals)
+        listener.round(k, replies)
+        wall, cpu = perf_counter(), process_time()
+    spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
+    return totals
+
+
+def nbytes(payload: Payload) -> int:
+    return sum(v.nbytes for v in payload.values())
+
+
+def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
+    """One line of metrics.jsonl per client and episode."""
+    return [
+        {"round": k, "client": r.client, "episode": e.episode, "return": e.ret, "length": e.length, "epsilon": e.epsilon}
+        for r in replies
+        for e in r.episodes
+    ]
+
+
+def keep_rounds(metrics: Path, rounds: int) -> None:
+    """Drop the lines of rounds that are to be run again."""
+    metrics.parent.mkdir(parents=True, exist_ok=True)
+    lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
+    whole = [line for line in lines if line.endswith("\n")]
+    write_bytes(metrics, "".join(line for line in whole if json.loads(line)["round"] < rounds).encode())
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def final_returns(folder: Path, clients: int, episodes: int) -> Array:
+    """Each client's mean training return over its last episodes, (N,)."""
+    returns = np.zeros((clients, episodes))
+    for row in read_metrics(folder):
+        returns[row["client"], row["episode"]] = row["return"]
+    return returns[:, -LAST:].mean(axis=1)
+
+
+def summarise(c: Config, clients: list[LocalClient], scaler: StateScaler, totals: dict[str, Any], protocol: str) -> dict[str, Any]:
+    """Save the models, evaluate them, and say what came out."""
+    greedy = []
+    for client in clients:
+        agent = client.agent
+        policy = Policy(agent.encoder, agent.W, scaler, c.env, agent.epsilon)  # type: ignore[attr-defined]
+        policy.save(model_path(c.folder, client.index))
+        greedy.append(greedy_returns(policy, client.env, c.eval_episodes, c.seed, client.index).mean())
+    final = final_returns(c.folder, c.clients, c.episodes)
+    seconds = totals["seconds"]
+    split = {name: seconds[name] for name in ("environment", "acting", "learning")}
+    return {
+        "env": c.env,
+        "method": c.method,
+        "setting": c.setting,
+        "learner": c.learner,
+        "protocol": protocol,
+        "seed": c.seed,
+        "clients": c.clients,
+        "episodes": c.episodes,
+        "final_return": float(final.mean()),
+        "greedy_return": float(np.mean(greedy)),
+        "final_return_per_client": [float(x) for x in final],
+        "greedy_return_per_client": [float(x) for x in greedy],
+        "env_steps": totals["steps"],
+        "wall_seconds": seconds["wall"],
+        "cpu_seconds": seconds["cpu"],
+        "split_seconds": {**split, "federation": seconds["wall"] - sum(split.values())},
+        "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
+        "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
+        "version": __version__,
+    }

@@ -1,0 +1,7 @@
+"""What clients and server exchange."""
+
+from fedqhd.federation.aggregate import weighted_mean
+from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, VisitedAnchors, choose
+from fedqhd.federation.rounds import plan_rounds, run_rounds
+
+__all__ = ["AnchorCompile", "ParameterAverage", "VisitedAnchors", "choose", "plan_rounds", "run_rounds", "weighted_mean"]

@@ -1,0 +1,222 @@
+"""The fused loops: encode -> Q for acting, encode -> TD -> update for learning.
+
+The only file with numba. Every function here has a plain numpy twin that tests compare it
+with (`Encoder.__call__` and the reference functions of `agents/td.py`); the kernels work in
+float32 and agree with it to about 1e-5.
+
+An encoder arrives as `(kind, Omega, b, items)`, arrays that its kind does not use being empty:
+
+  FOURIER   Phi_d = D^-1/2 cos(2 pi (z . Omega_d + b_d)), Omega and b in turns, not radians
+  COMPLEX   Phi_d = D^-1/2 exp(2 pi i z . Omega_d), stored as interleaved (cos, sin)
+  SYMBOLIC  bundle of the n bound items[j, level_j] and of their joint binding (their product)
+
+Features are made in blocks of `BLOCK` components, so that what a block touches stays in the
+first-level cache and no (B, D) array of them travels through numpy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FOURIER, COMPLEX, SYMBOLIC = 0, 1, 2
+BLOCK = 1024
+
+f32 = np.float32
+# Sums may be reordered and fused, or they do not vectorise; NaN and infinity keep their meaning,
+# because a diverging run is recognised by them.
+_FAST: Any = {"reassoc", "contract", "nsz", "arcp"}
+_jit = njit(cache=True, fastmath=_FAST, nogil=True)
+
+# sin(2 pi x) on |x| <= 1/4, odd minimax polynomial (Lawson's iteration), error 3.4e-9.
+_S1, _S3, _S5, _S7, _S9 = f32(6.28318516), f32(-41.341655), f32(81.601004), f32(-76.549782), f32(39.536706)
+_ZERO, _QUARTER, _HALF, _ONE = f32(0.0), f32(0.25), f32(0.5), f32(1.0)
+
+
+@njit(cache=True, fastmath=_FAST, inline="always")
+def _cos_turns(t):  # type: ignore[no-untyped-def]
+    """cos(2 pi t). floor, not rint: only floor vectorises here."""
+    t = t - np.floor(t + _HALF)
+    x = _QUARTER - abs(t)
+    u = x * x
+    return x * (_S1 + u * (_S3 + u * (_S5 + u * (_S7 + u * _S9))))
+
+
+@_jit
+def _turns(z, Omega, lo, hi, out):  # type: ignore[no-untyped-def]
+    """out += z . Omega[:, lo:hi], a row at a time: one-dimensional slices are what vectorises."""
+    for j in range(z.shape[0]):
+        zj, omega = z[j], Omega[j, lo:hi]
+        for d in range(hi - lo):
+            out[d] += zj * omega[d]
+
+
+@_jit
+def _symbolic(z, b, items, lo, hi, out):  # type: ignore[no-untyped-def]
+    """Bundle of the bound levels and their product. b = (first level's position, levels per unit)."""
+    n, last, width = z.shape[0], items.shape[1] - 1, hi - lo
+    product = np.ones(width, np.float32)
+    for j in range(n):
+        level = min(max(int(np.floor((z[j] - b[0]) * b[1] + _HALF)), 0), last)
+        item = items[j, level, lo:hi]
+        for d in range(width):
+            v = f32(item[d])
+            out[d] += v
+            product[d] *= v
+    terms = n + 1 if n > 1 else 1
+    scale = _ONE / (f32(terms) * np.sqrt(f32(items.shape[2])))
+    both = _ONE if n > 1 else _ZERO
+    for d in range(width):
+        out[d] = scale * (out[d] + both * product[d])
+
+
+@_jit
+def _encode(kind, z, Omega, b, items, lo, hi, out):  # type: ignore[no-untyped-def]
+    """Components lo..hi of Phi(z) into out[0:]; complex ones as interleaved pairs."""
+    width = hi - lo
+    if kind == SYMBOLIC:
+        out[:width] = _ZERO
+        _symbolic(z, b, items, lo, hi, out)
+        return
+    scale = _ONE / np.sqrt(f32(Omega.shape[1]))
+    if kind == FOURIER:
+        out[:width] = b[lo:hi]
+        _turns(z, Omega, lo, hi, out)
+        for d in range(width):
+            out[d] = scale * _cos_turns(out[d])
+    else:
+        turns = np.zeros(width, np.float32)
+        _turns(z, Omega, lo, hi, turns)
+        for d in range(width):
+            t = turns[d]
+            out[2 * d] = scale * _cos_turns(t)
+            out[2 * d + 1] = scale * _cos_turns(t - _QUARTER)
+
+
+@njit(cache=True, fastmath=_FAST, inline="always")
+def _dot(x, y):  # type: ignore[no-untyped-def]
+    total = f32(0.0)
+    for d in range(x.shape[0]):
+        total += x[d] * y[d]
+    return total
+
+
+@njit(cache=True, inline="always")
+def _dimension(kind, Omega, items):  # type: ignore[no-untyped-def]
+    return items.shape[2] if kind == SYMBOLIC else Omega.shape[1]
+
+
+@_jit
+def q_batch(kind, Omega, b, items, Z, W, phi, Q):  # type: ignore[no-untyped-def]
+    """Q (B, A) of the states Z (B, n); phi (R,) is scratch."""
+    D = _dimension(kind, Omega, items)
+    for i in range(Z.shape[0]):
+        _encode(kind, Z[i], Omega, b, items, 0, D, phi)
+        for a in range(W.shape[0]):
+            Q[i, a] = _dot(phi, W[a])
+
+
+@_jit
+def greedy(q, u):  # type: ignore[no-untyped-def]
+    """argmax of q, one of the maxima at random: u in [0, 1) decides. -1 if q has a NaN."""
+    best, ties = q[0], 0
+    for a in range(q.shape[0]):
+        if not np.isfinite(q[a]):
+            return -1
+        if q[a] > best:
+            best = q[a]
+    for a in range(q.shape[0]):
+        ties += q[a] == best
+    pick = int(u * ties)
+    for a in range(q.shape[0]):
+        if q[a] == best:
+            if pick == 0:
+                return a
+            pick -= 1
+    return -1
+
+
+@_jit
+def _refresh(kind, Omega, b, items, z, seen, phi):  # type: ignore[no-untyped-def]
+    """Make phi = Phi(z) and seen = z, unless they are: the next state of one step is the state of the next."""
+    same = True
+    for j in range(z.shape[0]):
+        same = same and z[j] == seen[j]
+    if not same:
+        _encode(kind, z, Omega, b, items, 0, _dimension(kind, Omega, items), phi)
+        seen[:] = z
+
+
+@_jit
+def act(kind, Omega, b, items, z, seen, phi, W, q, epsilon, u_explore, u_action):  # type: ignore[no-untyped-def]
+    """Epsilon-greedy action; leaves Q(z, .) in q. -1: Q is not finite."""
+    _refresh(kind, Omega, b, items, z, seen, phi)
+    for a in range(W.shape[0]):
+        q[a] = _dot(phi, W[a])
+    best = greedy(q, u_action)
+    if best >= 0 and u_explore < epsilon:
+        return int(u_action * W.shape[0])
+    return best
+
+
+@_jit
+def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, seen, phi, phi_next, W):  # type: ignore[no-untyped-def]
+    """One TD step on the transition just met; leaves Phi(z_next) in phi_next. Returns the TD error."""
+    _refresh(kind, Omega, b, items, z, seen, phi)
+    _encode(kind, z_next, Omega, b, items, 0, _dimension(kind, Omega, items), phi_next)
+    best = _dot(phi_next, W[0])
+    for k in range(1, W.shape[0]):
+        best = max(best, _dot(phi_next, W[k]))
+    delta = f32(r) + f32(discount) * best - _dot(phi, W[a])
+    step = f32(eta) * delta
+    w = W[a]
+    for d in range(phi.shape[0]):
+        w[d] += step * phi[d]
+    return delta
+
+
+@_jit
+def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, W_target, X):  # type: ignore[no-untyped-def]
+    """Summed double-Q semi-gradient step on the minibatch `rows` of the replay. Returns sum |delta|.
+
+    X (B, R) is scratch: the features of s are needed twice, those of s' once, block by block.
+    """
+    B, actions = rows.shape[0], W.shape[0]
+    per = 2 if kind == COMPLEX else 1
+    D = _dimension(kind, Omega, items)
+    block = np.empty(per * BLOCK, np.float32)
+    q = np.zeros(B, np.float32)
+    q_next = np.zeros((B, actions), np.float32)
+    q_target = np.zeros((B, actions), np.float32)
+    for lo in range(0, D, BLOCK):
+        hi = min(lo + BLOCK, D)
+        l, h = per * lo, per * hi
+        for i in range(B):
+            row = rows[i]
+            _encode(kind, S_next[row], Omega, b, items, lo, hi, block)
+            for k in range(actions):
+                q_next[i, k] += _dot(block[: h - l], W[k, l:h])
+                q_target[i, k] += _dot(block[: h - l], W_target[k, l:h])
+            x = X[i, l:h]
+            _encode(kind, S[row], Omega, b, items, lo, hi, x)
+            q[i] += _dot(x, W[A[row], l:h])
+    total = f32(0.0)
+    step = np.empty(B, np.float32)
+    for i in range(B):
+        row = rows[i]
+        best = 0
+        for k in range(1, actions):
+            if q_next[i, k] > q_next[i, best]:
+                best = k
+        delta = R[row] + discount[row] * q_target[i, best] - q[i]
+        total += abs(delta)
+        step[i] = f32(eta) * delta
+    for lo in range(0, per * D, BLOCK):
+        hi = min(lo + BLOCK, per * D)
+        for i in range(B):
+            w, x, c = W[A[rows[i]], lo:hi], X[i, lo:hi], step[i]
+            for d in range(hi - lo):
+                w[d] += c * x[d]
+    return total

@@ -1,0 +1,105 @@
+"""A trained model as it is used: raw observations in, actions out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+from fedqhd import kernels, rng
+from fedqhd.encoders import BaseEncoder, from_arrays
+from fedqhd.envs import StateScaler
+from fedqhd.files import damaged, read_arrays, write_arrays
+from fedqhd.interfaces import Array, FedQHDError, real_view
+
+
+class Policy:
+    """The greedy policy of one client; `predict` is Stable-Baselines3's, so its tools take it."""
+
+    def __init__(self, encoder: BaseEncoder, W: Array, scaler: StateScaler, env: str, epsilon: float = 0.0, seed: int = 0) -> None:
+        if W.ndim != 2 or len(W) != encoder.D or W.dtype != encoder.dtype or len(scaler.shift) != encoder.n:
+            raise FedQHDError(
+                f"W is {W.dtype} of shape {W.shape}: an encoder of D={encoder.D} and {encoder.n} variables "
+                f"needs {np.dtype(encoder.dtype)} of shape ({encoder.D}, A) and a scaler of {encoder.n}"
+            )
+        self.encoder = encoder
+        self.W = np.asfortranarray(W)
+        self.scaler = scaler
+        self.env = env
+        self.epsilon = epsilon
+        self._rng = rng.generator(seed, rng.PUBLIC, "policy")
+        self._rows = real_view(self.W)
+        self._phi = np.zeros(self._rows.shape[1], np.float32)
+
+    def q(self, obs: Array) -> Array:
+        """(B, n) raw observations -> (B, A)."""
+        Q = np.empty((len(obs), self.W.shape[1]), np.float32)
+        kernels.q_batch(*self.encoder.kernel_args(), self.scaler(obs), self._rows, self._phi, Q)
+        return Q
+
+    def predict(
+        self,
+        obs: Array,
+        state: tuple[Array, ...] | None = None,
+        episode_start: Array | None = None,
+        deterministic: bool = True,
+    ) -> tuple[Array, tuple[Array, ...] | None]:
+        """Actions for one observation (n,) or a batch (B, n). `state` passes through: nothing is recurrent here.
+
+        deterministic=False explores with the epsilon that training ended on.
+        """
+        obs = np.asarray(obs)
+        batch = np.atleast_2d(obs)
+        if batch.ndim != 2 or batch.shape[1] != self.encoder.n:
+            raise FedQHDError(f"observations of shape {obs.shape} do not fit: ({self.encoder.n},) or (B, {self.encoder.n}) is needed")
+        actions = self.q(batch).argmax(axis=1)
+        if not deterministic:
+            explore = self._rng.random(len(actions)) < self.epsilon
+            actions = np.where(explore, self._rng.integers(self.W.shape[1], size=len(actions)), actions)
+        return (actions if obs.ndim == 2 else actions[0]), state
+
+    def save(self, path: str | Path) -> None:
+        arrays = {f"encoder.{k}": v for k, v in self.encoder.arrays.items()}
+        arrays |= {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
+        about = {"env": self.env, "epsilon": self.epsilon, "encoder": self.encoder.name, "fingerprint": self.encoder.fingerprint()}
+        write_arrays(path, {"W": self.W, **arrays}, about)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        arrays, about = read_arrays(path)
+        parts = {k.removeprefix("encoder."): v for k, v in arrays.items() if k.startswith("encoder.")}
+        try:
+            encoder = from_arrays(about["encoder"], parts, about["fingerprint"], str(path))
+            scaler = StateScaler(*(arrays[f"scaler.{k}"] for k in StateScaler._fields))
+            return cls(encoder, arrays["W"], scaler, about["env"], about["epsilon"])
+        except KeyError as error:
+            raise damaged(path, f"{error} is missing") from error
+
+
+def model_path(run: str | Path, client: int) -> Path:
+    return Path(run) / "models" / f"client-{client}.npz"
+
+
+def load_policy(run: str | Path, client: int = 0) -> Policy:
+    """The trained policy of one client of a finished run."""
+    path = model_path(run, client)
+    if not path.exists():
+        have = sorted(p.stem.removeprefix("client-") for p in path.parent.glob("client-*.npz"))
+        what = f"it has clients {', '.join(have)}" if have else "it holds no trained models; has its training finished?"
+        raise FedQHDError(f"client={client} has no model in {str(run)!r}: {what}")
+    return Policy.load(path)
+
+
+def greedy_returns(policy: Policy, env: gymnasium.Env[Array, np.int64], episodes: int, seed: int, client: int) -> Array:
+    """Returns of fresh greedy episodes; their seeds are never those of training."""
+    returns = np.zeros(episodes)
+    for episode in range(episodes):
+        obs, _ = env.reset(seed=rng.env_seed(seed, client, "evaluate", episode))
+        done = False
+        while not done:
+            action, _ = policy.predict(obs)
+            obs, reward, terminated, truncated, _ = env.step(action)  # type: ignore[arg-type]
+            returns[episode] += float(reward)
+            done = terminated or truncated
+    return returns

@@ -1,0 +1,1 @@
+"""Pure mathematics of compilation; imports nothing else of the package."""

@@ -1,0 +1,80 @@
+"""The one solve of federation: compile a teacher's values at the anchors into a readout W.
+
+    W = argmin ||Re(X W) - Q||^2 + lam ||W||^2,      X (m, D) real or complex, Q (m, A) real
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def stacked(X: Array) -> Array:
+    """Real features (m, p) that span what X does: Re(X W) = [Re X, -Im X] [Re W; Im W]."""
+    return np.hstack([X.real, -X.imag]) if np.iscomplexobj(X) else X
+
+
+class Ridge:
+    """The factorisation of one client's anchors, made once and used every round.
+
+    With p real features (p = D, or 2D for complex X):
+
+      primal, p <= m:  W = (X^T X + lam I)^-1 X^T Q
+      dual,   m < p:   W = X^T (X X^T + lam I)^-1 Q
+
+    For complex X the dual's matrix is Re(X X^H): the imaginary part of X W is free, so it must not
+    be penalised. lam = 0, or a lam lost in rounding, goes through the thin SVD (the pseudo-inverse).
+    """
+
+    def __init__(self, X: Array, lam: float) -> None:
+        if not (np.isfinite(lam) and lam >= 0):
+            raise ValueError(f"lam={lam} must be a number of at least 0")
+        self.X = X
+        self.lam = lam
+        real = np.asarray(stacked(X), dtype=np.float64)
+        m, p = real.shape
+        self._real = real
+        self.primal = p <= m
+        self._svd: tuple[Array, Array, Array] | None = None
+        G = real.T @ real if self.primal else real @ real.T
+        G[np.diag_indices_from(G)] += lam
+        try:
+            # Below this, G + lam I is positive definite only by the grace of rounding.
+            if lam <= np.finfo(float).eps * max(m, p) * np.trace(G):
+                raise np.linalg.LinAlgError
+            self._cholesky = scipy.linalg.cho_factor(G, lower=True, overwrite_a=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            self._svd = scipy.linalg.svd(real, full_matrices=False, check_finite=False)
+
+    def solve(self, Q: Array) -> Array:
+        """W (D, A) for values Q (m, A)."""
+        X, Q = self._real, np.asarray(Q, dtype=np.float64)
+        if self._svd is not None:
+            U, sv, Vt = self._svd
+            # s / (s^2 + lam); for lam = 0 directions below the rank's rounding are left out.
+            keep = sv > np.finfo(float).eps * max(X.shape) * sv[0]
+            gain = np.divide(sv, sv**2 + self.lam, out=np.zeros_like(sv), where=keep)
+            W = Vt.T @ (gain[:, None] * (U.T @ Q))
+        elif self.primal:
+            W = scipy.linalg.cho_solve(self._cholesky, X.T @ Q, check_finite=False)
+        else:
+            W = X.T @ scipy.linalg.cho_solve(self._cholesky, Q, check_finite=False)
+        if np.iscomplexobj(self.X):
+            D = self.X.shape[1]
+            return W[:D] + 1j * W[D:]
+        return W
+
+
+def compile_teacher(X: Array, Q: Array, lam: float) -> Array:
+    """W = argmin ||Re(X W) - Q||^2 + lam ||W||^2."""
+    return Ridge(X, lam).solve(Q)
+
+
+def objective(X: Array, W: Array, Q: Array, lam: float, W0: Array | float = 0.0) -> float:
+    """||Re(X W) - Q||^2 + lam ||W - W0||^2: what compilation minimises (W0 = 0: overwrite)."""
+    return float(np.sum(((X @ W).real - Q) ** 2) + lam * np.sum(np.abs(W - W0) ** 2))
