@@ -47,7 +47,13 @@ class LocalClient:
         self._met = 0
         self._rng = rng.generator(seed, index, "visited")
 
-    def round(self, federation: Federation, teacher: Payload | None, episodes: int, on_episode: Callable[[int, Episode], None] = ignore) -> Reply:
+    def round(
+        self,
+        federation: Federation,
+        teacher: Payload | None,
+        episodes: int,
+        on_episode: Callable[[int, Episode], None] = ignore,
+    ) -> Reply:
         """Install, train, report: one exchange."""
         cpu, wall = process_time(), perf_counter()
         self.seconds = dict.fromkeys(self.seconds, 0.0)
@@ -118,7 +124,12 @@ class LocalClient:
 
     def state(self) -> Payload:
         """All that resuming needs; the environment is rebuilt, since every episode reseeds it."""
-        own = {"episodes": np.array(self.episodes), "kept": self._kept.copy(), "met": np.array(self._met), "rng": rng.pack(self._rng)}
+        own = {
+            "episodes": np.array(self.episodes),
+            "kept": self._kept.copy(),
+            "met": np.array(self._met),
+            "rng": rng.pack(self._rng),
+        }
         return {**{f"agent.{k}": v for k, v in self.agent.state().items()}, **own}
 
     def restore(self, p: Payload) -> None:

@@ -32,8 +32,10 @@ def make_env(env_id: str, **kwargs: Any) -> gymnasium.Env[Array, np.int64]:
         raise FedQHDError(f"env={env_id!r} has actions {env.action_space}: Q-learning here needs discrete ones")
     space = env.observation_space
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise FedQHDError(f"env={env_id!r} has observations {space}: a vector of numbers is needed, not images or symbols")
-    return env  # type: ignore[return-value]
+        raise FedQHDError(
+            f"env={env_id!r} has observations {space}: a vector of numbers is needed, not images or symbols"
+        )
+    return env
 
 
 class StateScaler(NamedTuple):
@@ -67,7 +69,11 @@ def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.rando
 
 
 def make_scaler(
-    env: gymnasium.Env[Array, np.int64], scaling: str, low: tuple[float, ...], high: tuple[float, ...], rng: np.random.Generator
+    env: gymnasium.Env[Array, np.int64],
+    scaling: str,
+    low: tuple[float, ...],
+    high: tuple[float, ...],
+    rng: np.random.Generator,
 ) -> StateScaler:
     """`rollout`: mean and standard deviation of random rollouts. `box`: the environment's bounds to
     [-1, 1]. `bounds`: the given low and high to [-1, 1]."""
@@ -83,8 +89,7 @@ def make_scaler(
         n = states.shape[1]
         if len(low) != n or len(high) != n:
             raise FedQHDError(
-                f"scale_low has {len(low)} and scale_high {len(high)} values: "
-                f"scaling='bounds' needs {n} of each, one per state variable"
+                f"scale_low has {len(low)} and scale_high {len(high)} values: scaling=bounds needs {n} of each"
             )
         box_low, box_high = np.array(low, float), np.array(high, float)
         if not np.all(box_low < box_high):

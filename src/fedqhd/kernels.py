@@ -192,16 +192,16 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
     q_target = np.zeros((B, actions), np.float32)
     for lo in range(0, D, BLOCK):
         hi = min(lo + BLOCK, D)
-        l, h = per * lo, per * hi
+        first, last = per * lo, per * hi
         for i in range(B):
             row = rows[i]
             _encode(kind, S_next[row], Omega, b, items, lo, hi, block)
             for k in range(actions):
-                q_next[i, k] += _dot(block[: h - l], W[k, l:h])
-                q_target[i, k] += _dot(block[: h - l], W_target[k, l:h])
-            x = X[i, l:h]
+                q_next[i, k] += _dot(block[: last - first], W[k, first:last])
+                q_target[i, k] += _dot(block[: last - first], W_target[k, first:last])
+            x = X[i, first:last]
             _encode(kind, S[row], Omega, b, items, lo, hi, x)
-            q[i] += _dot(x, W[A[row], l:h])
+            q[i] += _dot(x, W[A[row], first:last])
     total = f32(0.0)
     step = np.empty(B, np.float32)
     for i in range(B):

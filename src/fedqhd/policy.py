@@ -17,7 +17,9 @@ from fedqhd.interfaces import Array, FedQHDError, real_view
 class Policy:
     """The greedy policy of one client; `predict` is Stable-Baselines3's, so its tools take it."""
 
-    def __init__(self, encoder: BaseEncoder, W: Array, scaler: StateScaler, env: str, epsilon: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, encoder: BaseEncoder, W: Array, scaler: StateScaler, env: str, epsilon: float = 0.0, seed: int = 0
+    ) -> None:
         if W.ndim != 2 or len(W) != encoder.D or W.dtype != encoder.dtype or len(scaler.shift) != encoder.n:
             raise FedQHDError(
                 f"W is {W.dtype} of shape {W.shape}: an encoder of D={encoder.D} and {encoder.n} variables "
@@ -52,7 +54,9 @@ class Policy:
         obs = np.asarray(obs)
         batch = np.atleast_2d(obs)
         if batch.ndim != 2 or batch.shape[1] != self.encoder.n:
-            raise FedQHDError(f"observations of shape {obs.shape} do not fit: ({self.encoder.n},) or (B, {self.encoder.n}) is needed")
+            raise FedQHDError(
+                f"observations of shape {obs.shape} do not fit: ({self.encoder.n},) or (B, {self.encoder.n}) is needed"
+            )
         actions = self.q(batch).argmax(axis=1)
         if not deterministic:
             explore = self._rng.random(len(actions)) < self.epsilon
@@ -62,7 +66,12 @@ class Policy:
     def save(self, path: str | Path) -> None:
         arrays = {f"encoder.{k}": v for k, v in self.encoder.arrays.items()}
         arrays |= {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
-        about = {"env": self.env, "epsilon": self.epsilon, "encoder": self.encoder.name, "fingerprint": self.encoder.fingerprint()}
+        about = {
+            "env": self.env,
+            "epsilon": self.epsilon,
+            "encoder": self.encoder.name,
+            "fingerprint": self.encoder.fingerprint(),
+        }
         write_arrays(path, {"W": self.W, **arrays}, about)
 
     @classmethod

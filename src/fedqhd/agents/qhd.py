@@ -36,7 +36,9 @@ class QHDSettings:
 class QHD(ABC):
     """Q(s, a) = Re(Phi(s)^H w_a). Subclasses say how a transition is learned from."""
 
-    def __init__(self, encoder: BaseEncoder, actions: int, settings: QHDSettings, generator: np.random.Generator) -> None:
+    def __init__(
+        self, encoder: BaseEncoder, actions: int, settings: QHDSettings, generator: np.random.Generator
+    ) -> None:
         self.encoder = encoder
         self.settings = settings
         self.epsilon = settings.epsilon_start
@@ -56,7 +58,9 @@ class QHD(ABC):
         u_explore, u_action = self._rng.random(2)
         a = kernels.act(*self._args, s, self._seen, self._phi, self._rows, self._q, self.epsilon, u_explore, u_action)
         if a < 0:
-            raise FedQHDError(f"Q(s, .) = {self._q.tolist()} is not finite: eta={self.settings.eta} is likely too large")
+            raise FedQHDError(
+                f"Q(s, .) = {self._q.tolist()} is not finite: eta={self.settings.eta} is likely too large"
+            )
         return int(a)
 
     def q(self, s: Array) -> Array:
@@ -81,6 +85,7 @@ class QHD(ABC):
 
     def sync_target(self) -> None:
         """Nothing is delayed unless a learner says so."""
+        return
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
         """Compile a teacher by one ridge solve; the factorisation is kept for the next round.

@@ -64,7 +64,9 @@ class BaseEncoder(ABC):
         """The states as a float64 (B, n) array, or one sentence on why they are none."""
         s = np.asarray(s, dtype=np.float64)
         if s.ndim != 2 or s.shape[1] != self.n:
-            raise FedQHDError(f"states of shape {s.shape} do not fit an encoder of {self.n} variables: give (B, {self.n})")
+            raise FedQHDError(
+                f"states of shape {s.shape} do not fit an encoder of {self.n} variables: give (B, {self.n})"
+            )
         return s
 
     def fingerprint(self) -> str:

@@ -10,7 +10,10 @@ from fedqhd.interfaces import Episode, Federation, Payload, Reply
 
 class LocalEngine:
     def __init__(
-        self, clients: Sequence[LocalClient], federation: Federation, on_episode: Callable[[int, Episode], None] = ignore
+        self,
+        clients: Sequence[LocalClient],
+        federation: Federation,
+        on_episode: Callable[[int, Episode], None] = ignore,
     ) -> None:
         self.clients = sorted(clients, key=lambda c: c.index)
         self.federation = federation

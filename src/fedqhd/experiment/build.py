@@ -57,7 +57,9 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     if c.anchor_source == "visited":
         through_anchors = VisitedAnchors(c.anchors, c.clients, len(scaler.shift))
     else:
-        through_anchors = AnchorCompile(make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng))
+        through_anchors = AnchorCompile(
+            make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
+        )
     env.close()
     clients = [make_client(c, i, scaler, actions) for i in range(c.clients)]
     return clients, World(scaler, actions, choose([k.agent.fingerprint() for k in clients], through_anchors))
@@ -66,6 +68,8 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
 def warm_up(c: Config) -> None:
     """Compile the kernels this run will use, or load them from their cache, before any clock runs."""
     encoder = ENCODERS[c.encoder].sample(1, 8, 1.0, np.random.default_rng(0))
-    agent = LEARNERS[c.learner](encoder, 2, dataclasses.replace(agent_settings(c), batch_size=1, update_every=1), np.random.default_rng(0))
+    agent = LEARNERS[c.learner](
+        encoder, 2, dataclasses.replace(agent_settings(c), batch_size=1, update_every=1), np.random.default_rng(0)
+    )
     s = np.zeros(1, np.float32)
     agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))

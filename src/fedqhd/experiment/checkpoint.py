@@ -21,7 +21,9 @@ def path_of(folder: Path) -> Path:
     return folder / "checkpoint.npz"
 
 
-def save(folder: Path, rounds_done: int, teacher: Payload, clients: Sequence[LocalClient], totals: dict[str, Any]) -> None:
+def save(
+    folder: Path, rounds_done: int, teacher: Payload, clients: Sequence[LocalClient], totals: dict[str, Any]
+) -> None:
     arrays = {f"teacher/{k}": v for k, v in teacher.items()}
     for client in clients:
         arrays |= {f"{client.index}/{k}": v for k, v in client.state().items()}

@@ -41,7 +41,11 @@ class Config:
     dims: tuple[int, ...] = _f((1000,), "dimensions D_i: the first (homogeneous) or cycled (heterogeneous)")
     sigma: float = _f(1.5, "bandwidth of the encoder, in units of the scaled state")
     sigma_spread: float = _f(0.5, "heterogeneous: sigma_i = sigma * U[1 - spread, 1 + spread]")
-    scaling: str = _f("rollout", "scale states by random rollouts, the environment's box, or given bounds", ("rollout", "box", "bounds"))
+    scaling: str = _f(
+        "rollout",
+        "scale states by random rollouts, the environment's box, or given bounds",
+        ("rollout", "box", "bounds"),
+    )
     scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -1")
     scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 1")
     anchors: int = _f(200, "number of anchor states, m")
@@ -68,7 +72,9 @@ class Config:
 
     @property
     def folder(self) -> Path:
-        return Path(self.out or f"runs/{self.env.replace('/', '-')}-{self.method}-{self.setting}-{self.learner}-{self.seed}")
+        return Path(
+            self.out or f"runs/{self.env.replace('/', '-')}-{self.method}-{self.setting}-{self.learner}-{self.seed}"
+        )
 
     def to_toml(self) -> str:
         return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()})
@@ -112,7 +118,9 @@ def check(c: Config) -> None:
     for name, f in FIELDS.items():
         value, choices = getattr(c, name), f.metadata["choices"]
         if choices and value not in choices:
-            raise FedQHDError(f"{name}={value!r} is unknown{nearest(str(value), choices)}: choose from {', '.join(choices)}")
+            raise FedQHDError(
+                f"{name}={value!r} is unknown{nearest(str(value), choices)}: choose from {', '.join(choices)}"
+            )
         for x in value if isinstance(value, tuple) else (value,):
             if isinstance(x, float) and not math.isfinite(x):
                 raise FedQHDError(f"{name}={x} must be a finite number")
@@ -121,15 +129,20 @@ def check(c: Config) -> None:
         if not ok:
             raise FedQHDError(f"{name}={getattr(c, name)} is not possible: {rule}")
 
-    for name in ("clients", "episodes", "round_episodes", "anchors", "batch_size", "update_every", "replay_size", "target_every", "eval_episodes"):
-        need(getattr(c, name) >= 1, name, "it must be at least 1")
+    for name, kind in TYPES.items():
+        if kind is int and name != "seed":
+            need(getattr(c, name) >= 1, name, "it must be at least 1")
     need(len(c.dims) > 0 and min(c.dims, default=0) >= 1, "dims", "give dimensions of at least 1")
     need(c.sigma > 0, "sigma", "it must be above 0")
     need(0 <= c.sigma_spread < 1, "sigma_spread", "it must be at least 0 and below 1")
     need(c.lam >= 0, "lam", "it must be at least 0")
     need(0 <= c.gamma <= 1, "gamma", "it must be from 0 to 1")
     need(c.eta > 0, "eta", "it must be above 0")
-    need(0 <= c.epsilon_end <= c.epsilon_start <= 1, "epsilon_start", f"1 >= epsilon_start >= epsilon_end={c.epsilon_end} >= 0 is needed")
+    need(
+        0 <= c.epsilon_end <= c.epsilon_start <= 1,
+        "epsilon_start",
+        f"1 >= epsilon_start >= epsilon_end={c.epsilon_end} >= 0 is needed",
+    )
     need(0 < c.epsilon_decay <= 1, "epsilon_decay", "it must be above 0 and at most 1")
     need(c.batch_size <= c.replay_size, "batch_size", f"it must be at most replay_size={c.replay_size}")
     need(c.seed >= 0, "seed", "it must be at least 0")
@@ -137,8 +150,11 @@ def check(c: Config) -> None:
     if isinstance(c.weights, str):
         need(c.weights in ("uniform", "steps"), "weights", "choose uniform, steps, or give one number a client")
     else:
-        need(len(c.weights) == c.clients, "weights", f"{len(c.weights)} numbers for {c.clients} clients; give one a client")
-        need(min(c.weights) >= 0 and math.isclose(sum(c.weights), 1, abs_tol=1e-6), "weights", f"they must be at least 0 and sum to 1, not {sum(c.weights):g}")
+        total = sum(c.weights)
+        need(len(c.weights) == c.clients, "weights", f"give one number a client, {c.clients} in all")
+        need(
+            min(c.weights) >= 0 and abs(total - 1) <= 1e-6, "weights", f"they must be >= 0 and sum to 1, not {total:g}"
+        )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

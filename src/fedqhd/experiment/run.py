@@ -18,7 +18,7 @@ from fedqhd.engines import LocalEngine
 from fedqhd.envs import StateScaler
 from fedqhd.experiment import checkpoint
 from fedqhd.experiment.build import build, warm_up
-from fedqhd.experiment.config import Config, read_toml, known_keys
+from fedqhd.experiment.config import Config, known_keys, read_toml
 from fedqhd.federation import plan_rounds, run_rounds
 from fedqhd.files import write_bytes
 from fedqhd.interfaces import Array, Episode, FedQHDError, Payload, Reply
@@ -44,7 +44,9 @@ class Silent:
     def evaluating(self) -> None: ...
 
 
-def train(config: Config, *, overwrite: bool = False, resume: bool = False, listener: Listener | None = None) -> dict[str, Any]:
+def train(
+    config: Config, *, overwrite: bool = False, resume: bool = False, listener: Listener | None = None
+) -> dict[str, Any]:
     """Run to the end and return the summary; everything is in `config.folder`."""
     listener = listener or Silent()
     folder = config.folder
@@ -108,17 +110,17 @@ def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listene
             totals["seconds"][name] = totals["seconds"].get(name, 0.0) + value
 
     wall, cpu = perf_counter(), process_time()
-    for k, replies, teacher in run_rounds(engine, engine.federation, rounds, start, teacher):
+    for k, replies, latest in run_rounds(engine, engine.federation, rounds, start, teacher):
         spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
         for reply in replies:
             spend({name: reply.seconds[name] for name in ("environment", "acting", "learning")})
         totals["rounds"] += 1
         totals["steps"] += sum(r.steps for r in replies)
         totals["bytes_up"] += sum(nbytes(r.payload) for r in replies)
-        totals["bytes_down"] += nbytes(teacher) * len(replies)
+        totals["bytes_down"] += nbytes(latest) * len(replies)
         with metrics.open("a") as f:
             f.writelines(json.dumps(row) + "\n" for row in rows(k, replies))
-        checkpoint.save(folder, k + 1, teacher, clients, totals)
+        checkpoint.save(folder, k + 1, latest, clients, totals)
         listener.round(k, replies)
         wall, cpu = perf_counter(), process_time()
     spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
@@ -132,7 +134,14 @@ def nbytes(payload: Payload) -> int:
 def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
     """One line of metrics.jsonl per client and episode."""
     return [
-        {"round": k, "client": r.client, "episode": e.episode, "return": e.ret, "length": e.length, "epsilon": e.epsilon}
+        {
+            "round": k,
+            "client": r.client,
+            "episode": e.episode,
+            "return": e.ret,
+            "length": e.length,
+            "epsilon": e.epsilon,
+        }
         for r in replies
         for e in r.episodes
     ]
@@ -158,7 +167,9 @@ def final_returns(folder: Path, clients: int, episodes: int) -> Array:
     return returns[:, -LAST:].mean(axis=1)
 
 
-def summarise(c: Config, clients: list[LocalClient], scaler: StateScaler, totals: dict[str, Any], protocol: str) -> dict[str, Any]:
+def summarise(
+    c: Config, clients: list[LocalClient], scaler: StateScaler, totals: dict[str, Any], protocol: str
+) -> dict[str, Any]:
     """Save the models, evaluate them, and say what came out."""
     greedy = []
     for client in clients:

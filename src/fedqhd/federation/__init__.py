@@ -4,4 +4,12 @@ from fedqhd.federation.aggregate import weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, VisitedAnchors, choose
 from fedqhd.federation.rounds import plan_rounds, run_rounds
 
-__all__ = ["AnchorCompile", "ParameterAverage", "VisitedAnchors", "choose", "plan_rounds", "run_rounds", "weighted_mean"]
+__all__ = [
+    "AnchorCompile",
+    "ParameterAverage",
+    "VisitedAnchors",
+    "choose",
+    "plan_rounds",
+    "run_rounds",
+    "weighted_mean",
+]

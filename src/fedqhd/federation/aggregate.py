@@ -26,7 +26,9 @@ def weighted_mean(replies: Sequence[Reply], name: str) -> Array:
     for reply in ordered:
         value = reply.payload[name]
         if value.shape != shape:
-            raise FedQHDError(f"client {reply.client} sent {name} of shape {value.shape}, where client {ordered[0].client} sent {shape}")
+            raise FedQHDError(
+                f"client {reply.client} sent {name} of shape {value.shape}, client {ordered[0].client} of {shape}"
+            )
         if not np.isfinite(value).all():
             raise FedQHDError(f"client {reply.client} sent a {name} that is not finite: its learning diverged")
         mean += reply.weight / total * value

@@ -18,7 +18,9 @@ class ParameterAverage:
 
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
         if len({r.fingerprint for r in replies}) > 1:
-            raise FedQHDError("the clients' encoders differ: their weights cannot be averaged, only their values on anchors")
+            raise FedQHDError(
+                "the clients' encoders differ: their weights cannot be averaged, only their values on anchors"
+            )
         return {name: weighted_mean(replies, name) for name in replies[0].payload}
 
     def install(self, client: Client, teacher: Payload) -> None:

@@ -1,6 +1,6 @@
 """The one solve of federation: compile a teacher's values at the anchors into a readout W.
 
-    W = argmin ||Re(X W) - Q||^2 + lam ||W||^2,      X (m, D) real or complex, Q (m, A) real
+W = argmin ||Re(X W) - Q||^2 + lam ||W||^2,      X (m, D) real or complex, Q (m, A) real
 """
 
 from __future__ import annotations

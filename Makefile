@@ -1,0 +1,51 @@
+# Everything happens in .venv; PYTHON is any Python from 3.11 on.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: help setup setup-all demo test lint bench targets clean
+
+help:
+	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
+	@echo "make test       set up with all extras and run the tests"
+	@echo "make lint       ruff, mypy, import-linter"
+	@echo "make bench      speed of the learner beside torch and numpy"
+	@echo "make targets    the returns this version promises, on three seeds (about an hour)"
+	@echo "make setup      the package alone;  make setup-all: with all extras"
+
+setup: $(VENV)/.core
+setup-all: $(VENV)/.all
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.all: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+demo: setup
+	$(BIN)/fedqhd train --config configs/demo.toml --overwrite
+	$(BIN)/fedqhd play runs/demo --client 4 --gif runs/demo/play.gif
+	@echo "learning curves: runs/demo/curves.png"
+	@echo "the policy:      runs/demo/play.gif"
+
+test: setup-all
+	$(BIN)/pytest -n 2
+
+lint: setup-all
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup-all
+	$(BIN)/python benchmarks/update.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,55 @@
+"""Federated Q-learning in function space.
+
+import fedqhd
+summary = fedqhd.train(env="CartPole-v1", setting="heterogeneous", out="runs/first")
+policy = fedqhd.load_policy("runs/first", client=0)
+action, _ = policy.predict(observation)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from fedqhd._version import __version__
+
+# Where each public name lives. They are imported when first used, so that `fedqhd --help` is quick.
+_HOME = {
+    "train": "api",
+    "evaluate": "api",
+    "Config": "experiment.config",
+    "resolve": "experiment.config",
+    "Policy": "policy",
+    "load_policy": "policy",
+    "RandomFourier": "encoders",
+    "ComplexFourier": "encoders",
+    "Symbolic": "encoders",
+    "load_encoder": "encoders",
+    "OnlineQHD": "agents",
+    "ReplayQHD": "agents",
+    "QHDSettings": "agents",
+    "LocalClient": "client",
+    "ParameterAverage": "federation",
+    "AnchorCompile": "federation",
+    "VisitedAnchors": "federation",
+    "run_rounds": "federation",
+    "LocalEngine": "engines",
+    "StateScaler": "envs",
+    "make_env": "envs",
+    "compile_teacher": "theory.ridge",
+    "Ridge": "theory.ridge",
+    "FedQHDError": "interfaces",
+    "Transition": "interfaces",
+}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"fedqhd.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'fedqhd' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

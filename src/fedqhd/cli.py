@@ -1,0 +1,150 @@
+"""The command line: `fedqhd train | evaluate | play`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedqhd._version import __version__
+from fedqhd.experiment.config import FIELDS, TYPES, nearest, resolve
+from fedqhd.interfaces import FedQHDError
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but every complaint is one sentence like all our others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise FedQHDError(f"{message}; see '{self.prog} --help'")
+
+
+def weights(words: list[str]) -> str | tuple[float, ...]:
+    """`uniform`, `steps`, or a number for each client."""
+    if words in (["uniform"], ["steps"]):
+        return words[0]
+    try:
+        return tuple(float(w) for w in words)
+    except ValueError:
+        raise FedQHDError(
+            f"weights={' '.join(words)!r} is unknown: choose uniform, steps, or give one number a client"
+        ) from None
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """A flag for every setting of Config; only those given show up in the result."""
+    for name, f in FIELDS.items():
+        kind, choices = TYPES[name], f.metadata["choices"]
+        options: dict[str, Any] = {"type": kind}
+        if name == "weights":
+            options = {"type": str, "nargs": "+"}
+        elif typing.get_origin(kind) is tuple:
+            options = {"type": typing.get_args(kind)[0], "nargs": "+"}
+        default = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
+        text = f.metadata["help"] + (f" ({default})" if default != "" else "")
+        metavar = "|".join(choices) if choices else name.rsplit("_")[-1].upper()
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", help=text, metavar=metavar, default=argparse.SUPPRESS, **options
+        )
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="fedqhd", description="Federated Q-learning in function space.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"fedqhd {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = commands.add_parser(
+        "train", help="train a federation", allow_abbrev=False,
+        description="Train a federation. Defaults in brackets; those of the environment's file in configs/ stand over "
+        "them, --config over those, and flags over all.",
+    )  # fmt: skip
+    train.add_argument(
+        "--config", default="", metavar="FILE", help="TOML file of settings, named as the flags with _ for -"
+    )
+    train.add_argument("--overwrite", action="store_true", help="replace the run that --out holds")
+    train.add_argument("--resume", action="store_true", help="go on with the run that --out holds")
+    add_settings(train)
+
+    evaluate = commands.add_parser("evaluate", help="greedy returns of a finished run", allow_abbrev=False)
+    evaluate.add_argument("run", metavar="RUN", help="folder of a finished run")
+    evaluate.add_argument("--episodes", type=int, default=100, help="fresh episodes a client (100)")
+    evaluate.add_argument("--seed", type=int, default=1, help="seed of the episodes (1)")
+
+    play = commands.add_parser(
+        "play", help="watch a trained policy: a window, or a GIF where there is no screen", allow_abbrev=False
+    )
+    play.add_argument("run", metavar="RUN", help="folder of a finished run")
+    play.add_argument("--client", type=int, default=0, help="whose policy (0)")
+    play.add_argument(
+        "--gif", default="", metavar="FILE", help="write a GIF there, screen or not (without a screen: RUN/play.gif)"
+    )
+    play.add_argument("--seed", type=int, default=0, help="seed of the episode (0)")
+    return parser
+
+
+def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    if "weights" in given:
+        given["weights"] = weights(given["weights"])
+    file = args.config
+    if args.resume and not file and "out" in given and (Path(given["out"]) / "config.toml").exists():
+        file = str(Path(given["out"]) / "config.toml")
+    config = resolve(given, file)
+
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.report.terminal import Progress, closing
+
+    console = Console()
+    try:
+        with Progress(console) as progress:
+            summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)
+    except KeyboardInterrupt:
+        raise FedQHDError(f"interrupted; go on with: fedqhd train --resume --out {config.folder}") from None
+    closing(console, summary)
+    console.print(
+        f"results in {config.folder}: config.toml metrics.jsonl summary.json curves.png models/",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    if args.episodes < 1:
+        raise FedQHDError(f"episodes={args.episodes} is not possible: it must be at least 1")
+    from fedqhd import api
+
+    returns = api.evaluate(args.run, args.episodes, args.seed)
+    for client, row in enumerate(returns):
+        spread = f"{row.mean():.1f} ± {row.std():.1f}, lowest {row.min():.1f}"
+        print(f"client {client}: greedy return {spread}, {len(row)} episodes")
+    print(f"mean of clients: {returns.mean():.1f}")
+
+
+def run_play(args: argparse.Namespace) -> None:
+    from fedqhd.policy import load_policy
+    from fedqhd.report.play import has_screen, play
+
+    policy = load_policy(args.run, args.client)
+    gif = Path(args.gif or Path(args.run) / "play.gif") if args.gif or not has_screen() else None
+    total = play(policy, gif, args.seed)
+    print(f"{policy.env}, client {args.client}: return {total:.1f}" + (f"; written to {gif}" if gif else ""))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = make_parser()
+    try:
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            flags = [f"--{n.replace('_', '-')}" for n in FIELDS]
+            parser.error(f"{unknown[0]!r} is not an argument of {args.command}{nearest(unknown[0], flags)}")
+        if args.command == "train":
+            run_train(args, {k: v for k, v in vars(args).items() if k in FIELDS})
+        else:
+            {"evaluate": run_evaluate, "play": run_play}[args.command](args)
+    except FedQHDError as error:
+        print(f"fedqhd: {error}", file=sys.stderr)
+        return 2
+    return 0

@@ -1,0 +1,55 @@
+"""Figures, drawn from result files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from fedqhd.experiment.run import read_metrics
+from fedqhd.interfaces import Array
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt  # after the backend is chosen
+
+SMOOTH = 20
+
+
+def smooth(y: Array, width: int) -> Array:
+    """Mean of the last `width` values; of fewer at the start."""
+    total = np.cumsum(np.insert(y, 0, 0.0))
+    low = np.maximum(np.arange(1, len(y) + 1) - width, 0)
+    return (total[1:] - total[low]) / (np.arange(1, len(y) + 1) - low)
+
+
+def curves(folder: Path) -> Path:
+    """Learning curves of a run: each client thin, their mean bold."""
+    summary = json.loads((folder / "summary.json").read_text())
+    returns = np.full((summary["clients"], summary["episodes"]), np.nan)
+    for row in read_metrics(folder):
+        returns[row["client"], row["episode"]] = row["return"]
+    width = min(SMOOTH, max(1, summary["episodes"] // 10))
+    episodes = np.arange(1, summary["episodes"] + 1)
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    for i, y in enumerate(returns):
+        axes.plot(
+            episodes, smooth(y, width), color="#0072b2", alpha=0.35, lw=1, label="each client" if i == 0 else None
+        )
+    axes.plot(episodes, smooth(returns.mean(axis=0), width), color="#d55e00", lw=2.5, label="mean of clients")
+    axes.set_xlabel("episode")
+    axes.set_ylabel(f"return (mean of {width} episodes)")
+    axes.set_title(
+        f"{summary['env']}: {summary['method']}, {summary['setting']}, {summary['learner']} learner — "
+        f"final {summary['final_return']:.1f}, greedy {summary['greedy_return']:.1f}",
+        loc="left", fontsize=11,
+    )  # fmt: skip
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.margins(x=0.01)
+    axes.legend(frameon=False)
+    path = folder / "curves.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path

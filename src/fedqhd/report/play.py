@@ -1,0 +1,48 @@
+"""A trained policy at work: a window where there is a screen, otherwise a GIF."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from PIL import Image
+
+from fedqhd import rng
+from fedqhd.envs import make_env
+from fedqhd.policy import Policy
+
+WIDTH = 320
+FRAMES_A_SECOND = 25
+
+
+def has_screen() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def play(policy: Policy, gif: Path | None, seed: int = 0) -> float:
+    """One greedy episode, written to `gif`, or shown in a window if that is None. Returns its return."""
+    if not has_screen():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    env = make_env(policy.env, render_mode="rgb_array" if gif else "human")
+    every = max(1, round(env.metadata.get("render_fps", FRAMES_A_SECOND) / FRAMES_A_SECOND))
+    frames: list[Image.Image] = []
+    obs, _ = env.reset(seed=rng.env_seed(seed, rng.PUBLIC, "play", 0))
+    total, step, done = 0.0, 0, False
+    while not done:
+        if gif and step % every == 0:
+            frame = Image.fromarray(env.render())  # type: ignore[arg-type]
+            frame = frame.resize((WIDTH, round(frame.height * WIDTH / frame.width)), Image.Resampling.LANCZOS)
+            frames.append(frame.quantize(32))  # few colours: these pictures are flat, and the file small
+        action, _ = policy.predict(obs)
+        obs, reward, terminated, truncated, _ = env.step(action)  # type: ignore[arg-type]
+        total += float(reward)
+        step += 1
+        done = terminated or truncated
+    env.close()
+    if gif:
+        gif.parent.mkdir(parents=True, exist_ok=True)
+        frames[0].save(
+            gif, save_all=True, append_images=frames[1:], duration=1000 // FRAMES_A_SECOND, loop=0, optimize=True
+        )
+    return total

@@ -1,0 +1,148 @@
+"""How a run looks in the terminal: a live view on a screen, plain lines elsewhere, a closing table."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedqhd.experiment.config import Config
+from fedqhd.interfaces import Episode, Reply
+
+RECENT = 20
+"""Episodes that the shown mean return covers."""
+SHOWN = 12
+"""Clients listed one by one in the live view."""
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Progress:
+    """Follows a run. Use as a context manager: the live view must be closed whatever happens."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self.config = Config()
+        self.rounds = self.rounds_done = self.steps = self.played = self.before = 0
+        self.began = time.monotonic()
+        self.recent: list[deque[float]] = []
+        self.last: list[Episode | None] = []
+        self.drawn = 0.0
+
+    def __enter__(self) -> Progress:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def start(self, config: Config, rounds: int, rounds_done: int) -> None:
+        self.config, self.rounds, self.rounds_done = config, rounds, rounds_done
+        self.before = rounds_done * config.round_episodes * config.clients
+        self.began = time.monotonic()
+        self.recent = [deque(maxlen=RECENT) for _ in range(config.clients)]
+        self.last = [None] * config.clients
+        resumed = f", resumed after round {rounds_done}" if rounds_done else ""
+        self.console.print(
+            f"{config.env}: {config.method}, {config.setting}, {config.learner} learner, "
+            f"{config.clients} clients, {config.episodes} episodes in {rounds} rounds, seed {config.seed}{resumed}",
+            highlight=False,
+        )
+
+    def episode(self, client: int, episode: Episode) -> None:
+        self.recent[client].append(episode.ret)
+        self.last[client] = episode
+        self.steps += episode.length
+        self.played += 1
+        if self.live and time.monotonic() - self.drawn > 0.2:
+            self.live.update(self.view())
+            self.drawn = time.monotonic()
+
+    def round(self, k: int, replies: Sequence[Reply]) -> None:
+        self.rounds_done = k + 1
+        if not self.live:
+            returns = " ".join(f"{self.mean(r.client):.1f}" for r in replies[:SHOWN])
+            more = " ..." if len(replies) > SHOWN else ""
+            done = replies[0].episodes[-1].episode + 1
+            self.console.print(
+                f"round {k + 1}/{self.rounds}  episodes {done}/{self.config.episodes}  returns {returns}{more}  "
+                f"epsilon {replies[0].episodes[-1].epsilon:.3f}  {self.rate():,.0f} steps/s  left {clock(self.left())}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def evaluating(self) -> None:
+        text = f"trained; greedy evaluation of {self.config.eval_episodes} episodes a client"
+        if self.live:
+            self.live.update(Text(text))
+        else:
+            self.console.print(text, highlight=False)
+
+    def mean(self, client: int) -> float:
+        recent = self.recent[client]
+        return sum(recent) / len(recent)
+
+    def rate(self) -> float:
+        return self.steps / max(time.monotonic() - self.began, 1e-9)
+
+    def left(self) -> float:
+        """Seconds left, if the episodes to come take as long as those played."""
+        todo = self.config.episodes * self.config.clients - self.before - self.played
+        return (time.monotonic() - self.began) / max(self.played, 1) * todo
+
+    def view(self) -> Group:
+        total = self.config.episodes * self.config.clients
+        table = Table(box=None, padding=(0, 2))
+        for title in ("client", "episodes", f"return (last {RECENT})", "epsilon"):
+            table.add_column(title, justify="right")
+        for i, last in enumerate(self.last[:SHOWN]):
+            if last:
+                table.add_row(
+                    str(i), f"{last.episode + 1}/{self.config.episodes}", f"{self.mean(i):.1f}", f"{last.epsilon:.3f}"
+                )
+        if len(self.last) > SHOWN:
+            table.add_row("...", f"and {len(self.last) - SHOWN} more")
+        line = Table.grid(padding=(0, 2))
+        line.add_row(
+            f"round {min(self.rounds_done + 1, self.rounds)}/{self.rounds}",
+            ProgressBar(total=total, completed=self.before + self.played, width=30),
+            f"{self.rate():,.0f} steps/s",
+            f"left {clock(self.left())}",
+        )
+        return Group(line, table)
+
+
+def closing(console: Console, summary: Mapping[str, Any]) -> None:
+    """What came out, a row a client."""
+    last = min(100, summary["episodes"])
+    table = Table(title=f"{summary['env']}, {summary['method']}, {summary['setting']}", title_justify="left")
+    for title in ("client", f"return, last {last} episodes", "greedy return"):
+        table.add_column(title, justify="right")
+    for i, (final, greedy) in enumerate(
+        zip(summary["final_return_per_client"], summary["greedy_return_per_client"], strict=True)
+    ):
+        table.add_row(str(i), f"{final:.1f}", f"{greedy:.1f}")
+    table.add_section()
+    table.add_row("mean", f"{summary['final_return']:.1f}", f"{summary['greedy_return']:.1f}", style="bold")
+    console.print(table)
+    up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024
+    console.print(
+        f"{summary['env_steps']:,} steps in {summary['wall_seconds']:.1f} s ({summary['cpu_seconds']:.1f} CPU s); "
+        f"{up:,.1f} KiB up and {down:,.1f} KiB down a round, all clients together",
+        highlight=False,
+        soft_wrap=True,
+    )
