@@ -1,0 +1,26 @@
+"""Shared small things: a seeded generator, one encoder of each kind, a run that takes a second."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedqhd.encoders import ENCODERS
+from fedqhd.experiment.config import Config, resolve
+
+TINY = {"clients": 2, "episodes": 6, "round_episodes": 4, "dims": [64, 96], "anchors": 40, "eval_episodes": 2}
+"""A run of a second; the last round is shorter than the first."""
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.fixture(params=sorted(ENCODERS))
+def encoder(request, rng):
+    return ENCODERS[request.param].sample(4, 200, 1.3, rng)
+
+
+def tiny(out, **settings) -> Config:
+    return resolve({**TINY, "out": str(out), **settings})

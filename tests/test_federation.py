@@ -1,0 +1,190 @@
+"""Federation: the identities that make it closed-form, and who may average what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedqhd.agents import QHDSettings, ReplayQHD
+from fedqhd.encoders import ENCODERS, RandomFourier
+from fedqhd.federation import (
+    AnchorCompile,
+    ParameterAverage,
+    VisitedAnchors,
+    choose,
+    plan_rounds,
+    run_rounds,
+    weighted_mean,
+)
+from fedqhd.interfaces import Episode, FedQHDError, Reply
+
+
+class Site:
+    """A client of which only the agent and the states it met matter here."""
+
+    def __init__(self, index, agent, states=None):
+        self.index, self.agent, self.states = index, agent, states
+
+    def visited(self, k):
+        return self.states[:k]
+
+
+def make_site(index, encoder, rng, **settings):
+    agent = ReplayQHD(encoder, 3, QHDSettings(**settings), np.random.default_rng(index))
+    W = rng.normal(size=agent.W.shape)
+    agent.load({"W": (W + 1j * rng.normal(size=W.shape) if agent.W.dtype == np.complex64 else W).astype(agent.W.dtype)})
+    return Site(index, agent, rng.normal(size=(50, 4)).astype(np.float32))
+
+
+def reply(site, federation, weight=1.0):
+    episodes = (Episode(0, 1.0, 1, 1.0),)
+    return Reply(site.index, federation.report(site), weight, 1, episodes, site.agent.fingerprint(), {})
+
+
+def exchange(federation, sites, weights=None):
+    replies = [reply(s, federation, w) for s, w in zip(sites, weights or [1.0] * len(sites), strict=True)]
+    teacher = federation.aggregate(replies)
+    for site in sites:
+        federation.install(site, teacher)
+    return teacher
+
+
+@pytest.mark.parametrize("kind", sorted(ENCODERS))
+def test_average_of_weights_is_average_of_values(kind, rng):
+    """sum pi_i Q_i = Q of sum pi_i W_i, at every state: Algorithm 1 is exact."""
+    encoder = ENCODERS[kind].sample(4, 150, 1.0, rng)
+    sites, pi = [make_site(i, encoder, rng) for i in range(3)], [0.5, 0.2, 0.3]
+    s = rng.normal(size=(60, 4))
+    expected = sum(p * c.agent.q(s) for p, c in zip(pi, sites, strict=True))
+    exchange(ParameterAverage(), sites, pi)
+    for site in sites:
+        # W is float32: 150 products of rounding 6e-8.
+        np.testing.assert_allclose(site.agent.q(s), expected, atol=1e-5)
+        np.testing.assert_array_equal(site.agent.W_target, site.agent.W)
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "warm-start"])
+@pytest.mark.parametrize("kind", ["fourier", "complex"])
+def test_algorithm_2_with_a_full_rank_shared_encoder_is_algorithm_1(kind, mode, rng):
+    encoder = ENCODERS[kind].sample(4, 20, 0.7, rng)
+    anchors = rng.uniform(-3, 3, (400, 4)).astype(np.float32)
+    one = [make_site(i, encoder, np.random.default_rng(i), lam=1e-9, compile=mode) for i in range(3)]
+    two = [make_site(i, encoder, np.random.default_rng(i), lam=1e-9, compile=mode) for i in range(3)]
+    exchange(ParameterAverage(), one)
+    exchange(AnchorCompile(anchors), two)
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(b.agent.W, a.agent.W, atol=1e-5)
+
+
+def test_algorithm_2_with_a_rank_deficient_shared_encoder_is_not_algorithm_1(rng):
+    """Negative control, and the reason why equal fingerprints take Algorithm 1."""
+    encoder = RandomFourier.sample(4, 200, 0.7, rng)
+    anchors = rng.uniform(-3, 3, (50, 4)).astype(np.float32)
+    one = [make_site(i, encoder, np.random.default_rng(i), compile="overwrite") for i in range(3)]
+    two = [make_site(i, encoder, np.random.default_rng(i), compile="overwrite") for i in range(3)]
+    exchange(ParameterAverage(), one)
+    exchange(AnchorCompile(anchors), two)
+    assert np.linalg.norm(two[0].agent.W - one[0].agent.W) > 0.3 * np.linalg.norm(one[0].agent.W)
+
+
+def test_different_encoders_agree_on_the_anchors_after_an_exchange(rng):
+    sites = [make_site(i, RandomFourier.sample(4, D, 1.0, rng), rng, lam=1e-8) for i, D in enumerate([300, 500, 900])]
+    anchors = rng.normal(size=(40, 4)).astype(np.float32)
+    apart = np.abs(sites[0].agent.q(anchors) - sites[1].agent.q(anchors)).max()
+    teacher = exchange(AnchorCompile(anchors), sites)
+    for site in sites:
+        assert np.abs(site.agent.q(anchors) - teacher["Q"]).max() < 1e-3 * apart
+
+
+def test_equal_fingerprints_take_algorithm_1(rng):
+    anchors = AnchorCompile(np.zeros((5, 4), np.float32))
+    assert isinstance(choose(["a", "a"], anchors), ParameterAverage)
+    assert isinstance(choose(["a"], anchors), ParameterAverage)
+    assert choose(["a", "b"], anchors) is anchors
+
+
+def test_different_encoders_cannot_average_weights(rng):
+    sites = [make_site(i, RandomFourier.sample(4, 20, 1.0, rng), rng) for i in range(2)]
+    with pytest.raises(FedQHDError, match="encoders differ"):
+        exchange(ParameterAverage(), sites)
+
+
+def test_visited_states_become_anchors_and_then_it_is_algorithm_2(rng):
+    sites = [make_site(i, RandomFourier.sample(4, 100, 1.0, rng), rng) for i in range(3)]
+    federation = VisitedAnchors(40, 3, 4)
+    before = [s.agent.W.copy() for s in sites]
+    first = exchange(federation, sites)
+    assert set(first) == {"anchors"}
+    assert first["anchors"].shape == (42, 4)  # 14 of each
+    for site, W in zip(sites, before, strict=True):
+        np.testing.assert_array_equal(site.agent.W, W)
+    plain = [make_site(i, s.agent.encoder, rng) for i, s in enumerate(sites)]
+    for p, s in zip(plain, sites, strict=True):
+        p.agent.load(s.agent.params())
+    second = exchange(federation, sites)
+    exchange(AnchorCompile(first["anchors"]), plain)
+    assert set(second) == {"anchors", "Q"}
+    for p, s in zip(plain, sites, strict=True):
+        np.testing.assert_array_equal(p.agent.W, s.agent.W)
+
+
+def mean_of(values, weights):
+    return weighted_mean(
+        [Reply(i, {"Q": v}, w, 1, (), "", {}) for i, (v, w) in enumerate(zip(values, weights, strict=True))], "Q"
+    )
+
+
+def test_weighted_mean_by_hand_and_in_any_order():
+    values = [np.array([1.0, 2.0]), np.array([3.0, 6.0])]
+    np.testing.assert_array_equal(mean_of(values, [1.0, 3.0]), [2.5, 5.0])
+    replies = [Reply(i, {"Q": np.array([0.1 * (i + 1) ** 9])}, 1.0, 1, (), "", {}) for i in range(7)]
+    assert weighted_mean(replies, "Q") == weighted_mean(replies[::-1], "Q")  # to the bit
+
+
+def test_aggregation_leaves_its_inputs_alone():
+    values = [np.array([1.0, 2.0]), np.array([3.0, 6.0])]
+    copies = [v.copy() for v in values]
+    mean_of(values, [1.0, 1.0])
+    for v, c in zip(values, copies, strict=True):
+        np.testing.assert_array_equal(v, c)
+
+
+@pytest.mark.parametrize(
+    ("values", "weights", "says"),
+    [
+        ([], [], "no client replied"),
+        ([np.ones(2), np.ones(3)], [1, 1], r"client 1 sent Q of shape \(3,\)"),
+        ([np.ones(2), np.array([1, np.nan])], [1, 1], "client 1 sent a Q that is not finite"),
+        ([np.ones(2), np.ones(2)], [0, 0], "not all 0"),
+        ([np.ones(2), np.ones(2)], [2, -1], "at least 0"),
+    ],
+)
+def test_what_cannot_be_averaged_is_refused(values, weights, says):
+    with pytest.raises(FedQHDError, match=says):
+        mean_of(values, weights)
+
+
+def test_plan_rounds():
+    assert plan_rounds(600, 50) == [50] * 12
+    assert plan_rounds(7, 3) == [3, 3, 1]
+    assert plan_rounds(2, 5) == [2]
+
+
+def test_the_loop_hands_each_teacher_to_the_next_round():
+    class Recorder:
+        def __init__(self):
+            self.seen = []
+
+        def round(self, teacher, episodes):
+            self.seen.append((None if teacher is None else int(teacher["Q"][0]), episodes))
+            return [Reply(0, {"Q": np.array([float(len(self.seen))])}, 1.0, 1, (), "", {})]
+
+        def finish(self, teacher):
+            self.seen.append(("finish", int(teacher["Q"][0])))
+
+        def close(self): ...
+
+    engine = Recorder()
+    rounds = list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [5, 5, 2]))
+    assert [k for k, _, _ in rounds] == [0, 1, 2]
+    assert engine.seen == [(None, 5), (1, 5), (2, 2), ("finish", 3)]

@@ -1,0 +1,123 @@
+"""The fused loops against plain numpy, for every encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedqhd import kernels
+from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
+from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
+from fedqhd.encoders import ENCODERS
+from fedqhd.interfaces import Transition, real_view
+
+# Kernels work in float32: phases of a few turns carry errors of 1e-6, and sums of R products
+# of features and weights of order one grow them to about 1e-5.
+CLOSE = {"atol": 3e-5, "rtol": 1e-4}
+SETTINGS = QHDSettings(batch_size=8, eta=0.2)
+
+
+def random_weights(encoder, actions, rng):
+    W = rng.normal(size=(encoder.D, actions))
+    return W + 1j * rng.normal(size=W.shape) if np.issubdtype(encoder.dtype, np.complexfloating) else W
+
+
+def agent_with_weights(cls, encoder, rng, actions=3, settings=SETTINGS):
+    agent = cls(encoder, actions, settings, np.random.default_rng(0))
+    agent.load({"W": random_weights(encoder, actions, rng).astype(encoder.dtype)})
+    return agent
+
+
+@pytest.fixture(params=sorted(ENCODERS))
+def wide(request, rng):
+    """Wider than a block of the kernels, and not a multiple of it."""
+    return ENCODERS[request.param].sample(5, 2 * kernels.BLOCK + 100, 1.3, rng)
+
+
+def test_cosine_is_accurate():
+    t = np.linspace(-20, 20, 100_001, dtype=np.float32)
+    encoder_args = (kernels.FOURIER, np.ones((1, 1), np.float32), np.zeros(1, np.float32), np.zeros((0, 0, 0), np.int8))
+    Q = np.empty((len(t), 1), np.float32)
+    kernels.q_batch(*encoder_args, t[:, None], np.ones((1, 1), np.float32), np.empty(1, np.float32), Q)
+    # The polynomial is good to 3.4e-9; what remains is float32 arithmetic, 2^-24 and a few roundings.
+    np.testing.assert_allclose(Q[:, 0], np.cos(2 * np.pi * t.astype(float)), atol=5e-7)
+
+
+def test_q_batch_equals_reference(wide, rng):
+    W = np.asfortranarray(random_weights(wide, 3, rng).astype(wide.dtype))
+    s = rng.uniform(-3, 3, (17, 5)).astype(np.float32)
+    rows = real_view(W)
+    Q = np.empty((17, 3), np.float32)
+    kernels.q_batch(*wide.kernel_args(), s, rows, np.empty(rows.shape[1], np.float32), Q)
+    np.testing.assert_allclose(Q, q_values(wide(s), W), **CLOSE)
+
+
+def test_act_is_greedy_on_the_reference(wide, rng):
+    agent = agent_with_weights(OnlineQHD, wide, rng)
+    agent.epsilon = 0.0
+    for s in rng.uniform(-3, 3, (50, 5)).astype(np.float32):
+        q = agent.q(s[None])[0]
+        assert q.max() - q[agent.act(s)] < 1e-4
+
+
+def test_online_step_equals_reference(wide, rng):
+    agent = agent_with_weights(OnlineQHD, wide, rng)
+    s, s_next = rng.uniform(-2, 2, (2, 1, 5)).astype(np.float32)
+    W = agent.W.copy()
+    X, X_next = wide(s), wide(s_next)
+    q_next = q_values(X_next, W)
+    y = double_q_target(np.array([0.7]), np.array([0.9]), q_next, q_next)
+    expected = semi_gradient(W, X, np.array([2]), td_error(y, q_values(X, W), np.array([2])), 0.2)
+    agent.observe(Transition(s[0], 2, 0.7, 0.9, s_next[0]))
+    np.testing.assert_allclose(agent.W, expected, **CLOSE)
+    assert not np.allclose(expected[:, 2], W[:, 2], **CLOSE)  # something was learned
+    np.testing.assert_array_equal(agent.W[:, :2], W[:, :2])  # of this action alone
+
+
+def test_online_step_does_not_depend_on_who_acted_before(wide, rng):
+    """Phi(s) is taken over from acting only where it is that of this s."""
+    states = rng.uniform(-2, 2, (3, 5)).astype(np.float32)
+    weights = np.random.default_rng(3)
+    fresh = agent_with_weights(OnlineQHD, wide, weights)
+    used = agent_with_weights(OnlineQHD, wide, np.random.default_rng(3))
+    fresh.load(used.params())
+    used.act(states[2])
+    t = Transition(states[0], 1, 1.0, 0.9, states[1])
+    fresh.observe(t)
+    used.observe(t)
+    np.testing.assert_array_equal(fresh.W, used.W)
+
+
+def test_replay_step_equals_reference(wide, rng):
+    agent = agent_with_weights(ReplayQHD, wide, rng)
+    agent.W_target[:] = random_weights(wide, 3, rng)
+    n = SETTINGS.batch_size - 1
+    for _ in range(n):  # the batch is not full yet: nothing is learned
+        s, s_next = rng.uniform(-2, 2, (2, 5)).astype(np.float32)
+        agent.observe(Transition(s, int(rng.integers(3)), float(rng.normal()), float(rng.choice([0.0, 0.9])), s_next))
+    W, W_target = agent.W.copy(), agent.W_target.copy()
+    s, s_next = rng.uniform(-2, 2, (2, 5)).astype(np.float32)
+    state = agent._rng.bit_generator.state
+    rows = np.random.Generator(np.random.PCG64())
+    rows.bit_generator.state = state
+    agent.observe(Transition(s, 0, 1.0, 0.9, s_next))
+    rows = agent.replay.sample(SETTINGS.batch_size, rows)
+    memory = agent.replay
+    X, X_next = wide(memory.s[rows]), wide(memory.s_next[rows])
+    y = double_q_target(memory.r[rows], memory.discount[rows], q_values(X_next, W), q_values(X_next, W_target))
+    delta = td_error(y, q_values(X, W), memory.a[rows])
+    np.testing.assert_allclose(agent.W, semi_gradient(W, X, memory.a[rows], delta, 0.2), **CLOSE)
+    np.testing.assert_array_equal(agent.W_target, W_target)
+
+
+@pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [2.0, 0.0, 2.0]])
+def test_ties_are_broken_evenly(values):
+    q = np.array(values, np.float32)
+    best = np.flatnonzero(q == q.max())
+    picks = [kernels.greedy(q, u) for u in (np.arange(300) + 0.5) / 300]
+    assert {int(k): picks.count(k) for k in best} == dict.fromkeys(best.tolist(), 300 // len(best))
+
+
+def test_nan_is_noticed():
+    assert kernels.greedy(np.array([1.0, np.nan], np.float32), 0.5) == -1
+    assert kernels.greedy(np.array([np.inf, 0.0], np.float32), 0.5) == -1

@@ -1,0 +1,122 @@
+"""The one solve: its identities, its optimality, and what it may not see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge as SklearnRidge
+
+from fedqhd.theory.ridge import Ridge, compile_teacher, objective, stacked
+
+
+def problem(m, D, seed=0, kind=float, A=2, scale=1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, D)) * scale
+    if kind is complex:
+        X = X + 1j * rng.normal(size=(m, D)) * scale
+    return X, rng.normal(size=(m, A))
+
+
+@pytest.mark.parametrize(("m", "D"), [(60, 20), (20, 60), (30, 30)])
+@pytest.mark.parametrize("lam", [1e-3, 1.0])
+def test_primal_equals_dual(m, D, lam):
+    X, Q = problem(m, D)
+    primal = scipy.linalg.solve(X.T @ X + lam * np.eye(D), X.T @ Q, assume_a="pos")
+    dual = X.T @ scipy.linalg.solve(X @ X.T + lam * np.eye(m), Q, assume_a="pos")
+    # Condition number at most 200/1e-3: ten digits are left of sixteen.
+    np.testing.assert_allclose(primal, dual, atol=1e-9)
+    np.testing.assert_allclose(compile_teacher(X, Q, lam), primal, atol=1e-9)
+    assert Ridge(X, lam).primal == (m >= D)
+
+
+@pytest.mark.parametrize(("m", "D"), [(80, 20), (20, 80)])
+def test_agrees_with_scikit_learn(m, D):
+    X, Q = problem(m, D)
+    theirs = SklearnRidge(alpha=0.3, fit_intercept=False, solver="cholesky").fit(X, Q).coef_.T
+    np.testing.assert_allclose(compile_teacher(X, Q, 0.3), theirs, atol=1e-10)
+
+
+@pytest.mark.parametrize(("m", "D"), [(80, 20), (20, 80), (30, 25)])
+def test_complex_ridge_is_real_ridge_on_stacked_parts(m, D):
+    X, Q = problem(m, D, kind=complex)
+    lam = 0.1
+    W = compile_teacher(X, Q, lam)
+    real = compile_teacher(np.hstack([X.real, -X.imag]), Q, lam)
+    np.testing.assert_allclose(W, real[:D] + 1j * real[D:], atol=1e-12)
+    # ... and it is the dual with Re(G): W = X^H (Re(X X^H) + lam I)^-1 Q.
+    dual = X.conj().T @ np.linalg.solve((X @ X.conj().T).real + lam * np.eye(m), Q)
+    np.testing.assert_allclose(W, dual, atol=1e-9)
+
+
+def test_the_papers_complex_form_does_not_minimise_its_own_objective():
+    """Negative control: with the whole complex Gram matrix the imaginary part of X W is penalised too."""
+    X, Q = problem(20, 40, kind=complex)
+    lam = 1.0
+    paper = X.conj().T @ np.linalg.solve(X @ X.conj().T + lam * np.eye(20), Q)
+    assert objective(X, paper, Q, lam) > 1.01 * objective(X, compile_teacher(X, Q, lam), Q, lam)
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+def test_solution_beats_a_thousand_perturbations(kind):
+    X, Q = problem(30, 50, kind=kind)
+    lam, rng = 0.05, np.random.default_rng(1)
+    W = compile_teacher(X, Q, lam)
+    best = objective(X, W, Q, lam)
+    for size in np.geomspace(1e-4, 1, 1000):
+        nudge = rng.normal(size=W.shape) * size
+        if kind is complex:
+            nudge = nudge + 1j * rng.normal(size=W.shape) * size
+        assert objective(X, W + nudge, Q, lam) > best
+
+
+@pytest.mark.parametrize("kind", [float, complex])
+def test_residual_invisibility(kind):
+    """What the anchors' features cannot express compiles to nothing, at any state."""
+    X, Q = problem(60, 15, kind=kind)
+    S = stacked(X)
+    outside = Q - S @ np.linalg.lstsq(S, Q, rcond=None)[0]
+    assert np.linalg.norm(outside) > 1  # there is something to be blind to
+    assert np.abs(compile_teacher(X, outside, 1e-2)).max() < 1e-12
+
+
+def test_invisibility_needs_the_real_span_for_complex_features():
+    """Negative control: what is outside the complex span of X may be inside its real span."""
+    X, Q = problem(60, 15, kind=complex)
+    U = np.linalg.svd(X, full_matrices=False)[0]
+    outside = (Q - U @ (U.conj().T @ Q)).real
+    assert np.abs(compile_teacher(X, outside, 1e-2)).max() > 1e-3
+
+
+def test_without_ridge_it_is_the_pseudo_inverse():
+    X, Q = problem(40, 20)
+    X[:, 10:] = X[:, :10]  # rank 10: the normal equations are singular
+    np.testing.assert_allclose(compile_teacher(X, Q, 0.0), np.linalg.pinv(X) @ Q, atol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    m=st.integers(1, 40), D=st.integers(1, 40), rank=st.integers(1, 40),
+    scale=st.sampled_from([1e-8, 1e-4, 1.0, 1e4, 1e8]), lam=st.sampled_from([0.0, 1e-12, 1e-4, 1.0]),
+    seed=st.integers(0, 99),
+)  # fmt: skip
+def test_any_shape_rank_and_scale_is_stationary(m, D, rank, scale, lam, seed):
+    """The gradient X^T (X W - Q) + lam W vanishes, measured against the size of its terms."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, min(rank, m, D))) @ rng.normal(size=(min(rank, m, D), D)) * scale
+    Q = rng.normal(size=(m, 2))
+    W = compile_teacher(X, Q, lam)
+    assert np.isfinite(W).all()
+    gradient = X.T @ (X @ W - Q) + lam * W
+    size = np.linalg.norm(X, 2) * (np.linalg.norm(X, 2) * np.linalg.norm(W) + np.linalg.norm(Q)) + lam * np.linalg.norm(
+        W
+    )
+    assert np.linalg.norm(gradient) <= 1e-9 * size
+
+
+@pytest.mark.parametrize("lam", [-1.0, float("nan"), float("inf")])
+def test_impossible_lam_is_refused(lam):
+    with pytest.raises(ValueError, match="lam="):
+        Ridge(np.eye(2), lam)
