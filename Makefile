@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test lint bench targets clean
+.PHONY: help setup setup-all demo test lint bench returns clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
 	@echo "make test       set up with all extras and run the tests"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed of the learner beside torch and numpy"
-	@echo "make targets    the returns this version promises, on three seeds (about an hour)"
+	@echo "make returns    the returns this version promises, on three seeds (about an hour)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -46,6 +46,9 @@ lint: setup-all
 
 bench: setup-all
 	$(BIN)/python benchmarks/update.py
+
+returns: setup-all
+	$(BIN)/python benchmarks/returns.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

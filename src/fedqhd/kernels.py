@@ -46,11 +46,28 @@ def _cos_turns(t):  # type: ignore[no-untyped-def]
 
 @_jit
 def _turns(z, Omega, lo, hi, out):  # type: ignore[no-untyped-def]
-    """out += z . Omega[:, lo:hi], a row at a time: one-dimensional slices are what vectorises."""
-    for j in range(z.shape[0]):
-        zj, omega = z[j], Omega[j, lo:hi]
-        for d in range(hi - lo):
-            out[d] += zj * omega[d]
+    """out += z . Omega[:, lo:hi].
+
+    Along one-dimensional slices, which is what vectorises, and four variables at a time, which
+    spares three of four trips of `out` to memory.
+    """
+    n, width, j = z.shape[0], hi - lo, 0
+    while j + 4 <= n:
+        z0, z1, z2, z3 = z[j], z[j + 1], z[j + 2], z[j + 3]
+        w0, w1, w2, w3 = Omega[j, lo:hi], Omega[j + 1, lo:hi], Omega[j + 2, lo:hi], Omega[j + 3, lo:hi]
+        for d in range(width):
+            out[d] += z0 * w0[d] + z1 * w1[d] + z2 * w2[d] + z3 * w3[d]
+        j += 4
+    while j + 2 <= n:
+        z0, z1 = z[j], z[j + 1]
+        w0, w1 = Omega[j, lo:hi], Omega[j + 1, lo:hi]
+        for d in range(width):
+            out[d] += z0 * w0[d] + z1 * w1[d]
+        j += 2
+    if j < n:
+        z0, w0 = z[j], Omega[j, lo:hi]
+        for d in range(width):
+            out[d] += z0 * w0[d]
 
 
 @_jit
@@ -101,6 +118,15 @@ def _dot(x, y):  # type: ignore[no-untyped-def]
     for d in range(x.shape[0]):
         total += x[d] * y[d]
     return total
+
+
+@_jit
+def _two_dots(x, y, z):  # type: ignore[no-untyped-def]
+    xy = xz = f32(0.0)
+    for d in range(x.shape[0]):
+        xy += x[d] * y[d]
+        xz += x[d] * z[d]
+    return xy, xz
 
 
 @njit(cache=True, inline="always")
@@ -195,10 +221,12 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
         first, last = per * lo, per * hi
         for i in range(B):
             row = rows[i]
-            _encode(kind, S_next[row], Omega, b, items, lo, hi, block)
+            x = block[: last - first]
+            _encode(kind, S_next[row], Omega, b, items, lo, hi, x)
             for k in range(actions):
-                q_next[i, k] += _dot(block[: last - first], W[k, first:last])
-                q_target[i, k] += _dot(block[: last - first], W_target[k, first:last])
+                online, delayed = _two_dots(x, W[k, first:last], W_target[k, first:last])
+                q_next[i, k] += online
+                q_target[i, k] += delayed
             x = X[i, first:last]
             _encode(kind, S[row], Omega, b, items, lo, hi, x)
             q[i] += _dot(x, W[A[row], first:last])

@@ -1,0 +1,24 @@
+"""Train five clients with different encoders, then use the policy of one."""
+
+import gymnasium
+
+import fedqhd
+
+summary = fedqhd.train(
+    env="CartPole-v1",
+    setting="heterogeneous",
+    dims=[200, 300, 400],
+    episodes=100,
+    round_episodes=10,
+    out="runs/example",
+)
+policy = fedqhd.load_policy(summary["out"], client=0)
+
+env = gymnasium.make("CartPole-v1")
+obs, _ = env.reset(seed=0)
+total, done = 0.0, False
+while not done:
+    action, _ = policy.predict(obs)
+    obs, reward, terminated, truncated, _ = env.step(action)
+    total, done = total + float(reward), terminated or truncated
+print(f"final return {summary['final_return']:.1f}; this episode {total:.0f}")
