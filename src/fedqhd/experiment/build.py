@@ -11,10 +11,14 @@ from fedqhd import rng
 from fedqhd.agents import LEARNERS, QHDSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder
-from fedqhd.envs import StateScaler, make_anchors, make_env, make_scaler
+from fedqhd.envs import StateScaler, make_anchors, make_env, make_scaler, random_states
 from fedqhd.experiment.config import Config
 from fedqhd.federation import AnchorCompile, VisitedAnchors, choose
-from fedqhd.interfaces import Federation, Transition
+from fedqhd.interfaces import Array, Federation, Transition
+from fedqhd.theory.geometry import normalised_step
+
+PUBLIC_STATES = 500
+"""States of random rollouts on which every client measures its own features."""
 
 
 class World(NamedTuple):
@@ -34,13 +38,19 @@ def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
     return ENCODERS[c.encoder].sample(n, c.dims[client % len(c.dims)], sigma, own)
 
 
-def agent_settings(c: Config) -> QHDSettings:
-    return QHDSettings(**{f.name: getattr(c, f.name) for f in dataclasses.fields(QHDSettings)})
+def agent_settings(c: Config, X: Array | None = None) -> QHDSettings:
+    """What an agent is told; its step size may depend on its features X at public states."""
+    settings = QHDSettings(**{f.name: getattr(c, f.name) for f in dataclasses.fields(QHDSettings)})
+    if c.step == "plain" or X is None:
+        return settings
+    B = 1 if c.learner == "online" else c.batch_size
+    return dataclasses.replace(settings, eta=normalised_step(c.eta, B, X))
 
 
-def make_client(c: Config, client: int, scaler: StateScaler, actions: int) -> LocalClient:
+def make_client(c: Config, client: int, scaler: StateScaler, actions: int, public: Array) -> LocalClient:
     encoder = make_encoder(c, client, len(scaler.shift))
-    agent = LEARNERS[c.learner](encoder, actions, agent_settings(c), rng.generator(c.seed, client, "agent"))
+    settings = agent_settings(c, encoder(public))
+    agent = LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
     share = {"uniform": 1.0, "steps": None}.get(c.weights) if isinstance(c.weights, str) else c.weights[client]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
     env = make_env(c.env)
@@ -60,8 +70,9 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
         through_anchors = AnchorCompile(
             make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
         )
+    public = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
     env.close()
-    clients = [make_client(c, i, scaler, actions) for i in range(c.clients)]
+    clients = [make_client(c, i, scaler, actions, public) for i in range(c.clients)]
     return clients, World(scaler, actions, choose([k.agent.fingerprint() for k in clients], through_anchors))
 
 
