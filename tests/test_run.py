@@ -176,7 +176,7 @@ def test_a_folder_that_holds_a_run_is_kept(tmp_path):
 
 def test_resuming_with_other_settings_is_refused(tmp_path):
     train(tiny(tmp_path))
-    with pytest.raises(FedQHDError, match=r"eta=0.5 differs.*0.1"):
+    with pytest.raises(FedQHDError, match=r"eta=0.5 differs.*0.8"):
         train(tiny(tmp_path, eta=0.5), resume=True)
 
 
@@ -212,7 +212,7 @@ def test_a_reward_that_is_not_finite_stops_the_run_and_keeps_what_was_written(tm
 @LEARNERS
 def test_divergence_stops_the_run_with_client_and_episode(tmp_path, learner):
     with pytest.raises(FedQHDError, match=r"client \d, episode \d+: .*eta="):
-        train(tiny(tmp_path, learner=learner, eta=1e6, episodes=40))
+        train(tiny(tmp_path, learner=learner, eta=1e6, step="plain", episodes=40))
 
 
 @BOTH

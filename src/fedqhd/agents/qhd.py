@@ -25,11 +25,11 @@ class QHDSettings:
     epsilon_start: float = 1.0
     epsilon_end: float = 0.001
     epsilon_decay: float = 0.985
-    target_every: int = 5
+    target_every: int = 1
     batch_size: int = 32
     update_every: int = 1
     replay_size: int = 10_000
-    lam: float = 1e-4
+    lam: float = 1e-2
     compile: str = "warm-start"
 
 
