@@ -37,7 +37,7 @@ def make_site(index, encoder, rng, **settings):
 
 
 def reply(site, federation, weight=1.0):
-    episodes = (Episode(0, 1.0, 1, 1.0),)
+    episodes = (Episode(0, 0, 1.0, 1, 1.0),)
     return Reply(site.index, federation.report(site), weight, 1, episodes, site.agent.fingerprint(), {})
 
 

@@ -13,6 +13,7 @@ from fedqhd.encoders import ENCODERS
 from fedqhd.envs import StateScaler, make_env
 from fedqhd.experiment.run import train
 from fedqhd.interfaces import FedQHDError
+from fedqhd.models import Readout
 from fedqhd.policy import Policy, greedy_returns, load_policy
 
 
@@ -38,7 +39,7 @@ def test_predict_one_or_many(run, rng):
 def test_values_are_those_of_the_reference(run, rng):
     policy = load_policy(run)
     obs = rng.normal(size=(9, 4))
-    expected = q_values(policy.encoder(policy.scaler(obs)), policy.W)
+    expected = q_values(policy.model.encoder(policy.scaler(obs)), policy.model.W)
     np.testing.assert_allclose(policy.q(obs), expected, atol=1e-4 * np.abs(expected).max())
 
 
@@ -86,7 +87,7 @@ def test_a_damaged_file_is_never_a_silently_different_policy(kind, tmp_path):
     encoder = ENCODERS[kind].sample(2, 30, 1.0, rng)
     W = rng.normal(size=(30, 2)).astype(encoder.dtype)
     ones = np.ones(2)
-    policy = Policy(encoder, W, StateScaler(0 * ones, ones, -ones, ones), "CartPole-v1")
+    policy = Policy(Readout(encoder, W), StateScaler(0 * ones, ones, -ones, ones), "CartPole-v1")
     file = tmp_path / "m.npz"
     policy.save(file)
     good, obs = file.read_bytes(), rng.normal(size=(20, 2))

@@ -26,7 +26,7 @@ LEARNERS = pytest.mark.parametrize("learner", ["replay", "online"])
 
 
 def models(folder):
-    return [load_policy(folder, client).W for client in range(2)]
+    return [load_policy(folder, client).model.W for client in range(2)]
 
 
 def same(a, b):

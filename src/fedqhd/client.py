@@ -14,7 +14,7 @@ from fedqhd.envs import StateScaler
 from fedqhd.interfaces import Agent, Array, Episode, Federation, FedQHDError, Payload, Reply, Transition
 
 
-def ignore(client: int, episode: Episode) -> None:
+def ignore(episode: Episode) -> None:
     """The listener of those who do not listen."""
 
 
@@ -52,7 +52,7 @@ class LocalClient:
         federation: Federation,
         teacher: Payload | None,
         episodes: int,
-        on_episode: Callable[[int, Episode], None] = ignore,
+        on_episode: Callable[[Episode], None] = ignore,
     ) -> Reply:
         """Install, train, report: one exchange."""
         cpu, wall = process_time(), perf_counter()
@@ -66,14 +66,14 @@ class LocalClient:
         weight = float(steps) if self.weight is None else self.weight
         return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), seconds)
 
-    def play(self, episodes: int, on_episode: Callable[[int, Episode], None] = ignore) -> tuple[Episode, ...]:
+    def play(self, episodes: int, on_episode: Callable[[Episode], None] = ignore) -> tuple[Episode, ...]:
         played = []
         for _ in range(episodes):
             try:
                 played.append(self._episode())
             except FedQHDError as error:
                 raise FedQHDError(f"client {self.index}, episode {self.episodes}: {error}") from error
-            on_episode(self.index, played[-1])
+            on_episode(played[-1])
         return tuple(played)
 
     def _episode(self) -> Episode:
@@ -110,7 +110,7 @@ class LocalClient:
         for name, spent in zip(self.seconds, (environment, acting, learning), strict=True):
             self.seconds[name] += spent
         self.episodes += 1
-        return Episode(self.episodes - 1, total, length, epsilon)
+        return Episode(self.index, self.episodes - 1, total, length, epsilon)
 
     def _keep(self, s: Array) -> None:
         """Reservoir sampling: every state met so far has the same chance to be among those kept."""

@@ -8,7 +8,7 @@ A file imports only from files to its left in that line.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,26 @@ class Encoder(Protocol):
         ...
 
 
+class Model(Protocol):
+    """What a trained agent leaves behind: Q as it is saved and played. `arrays` and `about` are its file."""
+
+    kind: ClassVar[str]
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def actions(self) -> int: ...
+
+    def q(self, Z: Array) -> Array:
+        """(B, n) scaled states, float32 -> (B, A)."""
+        ...
+
+    def arrays(self) -> dict[str, Array]: ...
+
+    def about(self) -> dict[str, Any]: ...
+
+
 class Agent(Protocol):
     """Owns all it learns with: weights, replay, exploration, its own generators."""
 
@@ -65,6 +85,10 @@ class Agent(Protocol):
 
     def q(self, s: Array) -> Array:
         """(B, n) -> (B, A)."""
+        ...
+
+    def model(self) -> Model:
+        """Q as it is now, apart from the learner."""
         ...
 
     def observe(self, t: Transition) -> None:
@@ -105,6 +129,7 @@ class Agent(Protocol):
 class Episode(NamedTuple):
     """What is measured of one training episode."""
 
+    client: int
     episode: int
     ret: float
     length: int
@@ -129,7 +154,7 @@ class Client(Protocol):
     index: int
     agent: Agent
 
-    def play(self, episodes: int, on_episode: Callable[[int, Episode], None]) -> tuple[Episode, ...]: ...
+    def play(self, episodes: int, on_episode: Callable[[Episode], None]) -> tuple[Episode, ...]: ...
 
     def visited(self, k: int) -> Array:
         """k of the (scaled) states met so far; only a federation that was told to share states asks."""

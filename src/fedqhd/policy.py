@@ -7,38 +7,28 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-from fedqhd import kernels, rng
-from fedqhd.encoders import BaseEncoder, from_arrays
+from fedqhd import rng
 from fedqhd.envs import StateScaler
 from fedqhd.files import damaged, read_arrays, write_arrays
-from fedqhd.interfaces import Array, FedQHDError, real_view
+from fedqhd.interfaces import Array, FedQHDError, Model
+from fedqhd.models import load_model
 
 
 class Policy:
     """The greedy policy of one client; `predict` is Stable-Baselines3's, so its tools take it."""
 
-    def __init__(
-        self, encoder: BaseEncoder, W: Array, scaler: StateScaler, env: str, epsilon: float = 0.0, seed: int = 0
-    ) -> None:
-        if W.ndim != 2 or len(W) != encoder.D or W.dtype != encoder.dtype or len(scaler.shift) != encoder.n:
-            raise FedQHDError(
-                f"W is {W.dtype} of shape {W.shape}: an encoder of D={encoder.D} and {encoder.n} variables "
-                f"needs {np.dtype(encoder.dtype)} of shape ({encoder.D}, A) and a scaler of {encoder.n}"
-            )
-        self.encoder = encoder
-        self.W = np.asfortranarray(W)
+    def __init__(self, model: Model, scaler: StateScaler, env: str, epsilon: float = 0.0, seed: int = 0) -> None:
+        if len(scaler.shift) != model.n:
+            raise FedQHDError(f"a scaler of {len(scaler.shift)} variables does not fit a model of {model.n}")
+        self.model = model
         self.scaler = scaler
         self.env = env
         self.epsilon = epsilon
         self._rng = rng.generator(seed, rng.PUBLIC, "policy")
-        self._rows = real_view(self.W)
-        self._phi = np.zeros(self._rows.shape[1], np.float32)
 
     def q(self, obs: Array) -> Array:
         """(B, n) raw observations -> (B, A)."""
-        Q = np.empty((len(obs), self.W.shape[1]), np.float32)
-        kernels.q_batch(*self.encoder.kernel_args(), self.scaler(obs), self._rows, self._phi, Q)
-        return Q
+        return self.model.q(self.scaler(obs))
 
     def predict(
         self,
@@ -53,35 +43,27 @@ class Policy:
         """
         obs = np.asarray(obs)
         batch = np.atleast_2d(obs)
-        if batch.ndim != 2 or batch.shape[1] != self.encoder.n:
-            raise FedQHDError(
-                f"observations of shape {obs.shape} do not fit: ({self.encoder.n},) or (B, {self.encoder.n}) is needed"
-            )
+        n = self.model.n
+        if batch.ndim != 2 or batch.shape[1] != n:
+            raise FedQHDError(f"observations of shape {obs.shape} do not fit: ({n},) or (B, {n}) is needed")
         actions = self.q(batch).argmax(axis=1)
         if not deterministic:
             explore = self._rng.random(len(actions)) < self.epsilon
-            actions = np.where(explore, self._rng.integers(self.W.shape[1], size=len(actions)), actions)
+            actions = np.where(explore, self._rng.integers(self.model.actions, size=len(actions)), actions)
         return (actions if obs.ndim == 2 else actions[0]), state
 
     def save(self, path: str | Path) -> None:
-        arrays = {f"encoder.{k}": v for k, v in self.encoder.arrays.items()}
-        arrays |= {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
-        about = {
-            "env": self.env,
-            "epsilon": self.epsilon,
-            "encoder": self.encoder.name,
-            "fingerprint": self.encoder.fingerprint(),
-        }
-        write_arrays(path, {"W": self.W, **arrays}, about)
+        scaler = {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
+        about = {"kind": self.model.kind, "env": self.env, "epsilon": self.epsilon, **self.model.about()}
+        write_arrays(path, {**self.model.arrays(), **scaler}, about)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
         arrays, about = read_arrays(path)
-        parts = {k.removeprefix("encoder."): v for k, v in arrays.items() if k.startswith("encoder.")}
         try:
-            encoder = from_arrays(about["encoder"], parts, about["fingerprint"], str(path))
+            model = load_model(arrays, about, str(path))
             scaler = StateScaler(*(arrays[f"scaler.{k}"] for k in StateScaler._fields))
-            return cls(encoder, arrays["W"], scaler, about["env"], about["epsilon"])
+            return cls(model, scaler, about["env"], about["epsilon"])
         except KeyError as error:
             raise damaged(path, f"{error} is missing") from error
 

@@ -12,7 +12,8 @@ import numpy as np
 from fedqhd import kernels, rng
 from fedqhd.agents.td import q_values
 from fedqhd.encoders import BaseEncoder
-from fedqhd.interfaces import Array, FedQHDError, Payload, Transition, real_view
+from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, real_view
+from fedqhd.models import Readout
 from fedqhd.replay import Replay
 from fedqhd.theory.ridge import Ridge
 
@@ -67,6 +68,9 @@ class QHD(ABC):
         """Reference values in float64; at the anchors from the features kept for compilation."""
         X = self._ridge.X if self._ridge is not None and s is self._anchors else self.encoder(s)
         return q_values(X, self.W)
+
+    def model(self) -> Model:
+        return Readout(self.encoder, self.W.copy())
 
     @abstractmethod
     def observe(self, t: Transition) -> None: ...

@@ -13,7 +13,7 @@ class LocalEngine:
         self,
         clients: Sequence[LocalClient],
         federation: Federation,
-        on_episode: Callable[[int, Episode], None] = ignore,
+        on_episode: Callable[[Episode], None] = ignore,
     ) -> None:
         self.clients = sorted(clients, key=lambda c: c.index)
         self.federation = federation

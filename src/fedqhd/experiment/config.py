@@ -55,7 +55,9 @@ class Config:
     lam: float = _f(1e-2, "ridge of the compilation, lambda")
     weights: str | tuple[float, ...] = _f("uniform", "federation weights: uniform, steps, or one number a client")
     gamma: float = _f(0.99, "discount")
-    step: str = _f("normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", ("plain", "normalised"))
+    step: str = _f(
+        "normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", ("plain", "normalised")
+    )
     eta: float = _f(0.8, "step size; step=normalised: below 2 is stable")
     epsilon_start: float = _f(1.0, "exploration in the first episode")
     epsilon_end: float = _f(0.001, "exploration at the least")

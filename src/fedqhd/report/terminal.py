@@ -63,9 +63,9 @@ class Progress:
             highlight=False,
         )
 
-    def episode(self, client: int, episode: Episode) -> None:
-        self.recent[client].append(episode.ret)
-        self.last[client] = episode
+    def episode(self, episode: Episode) -> None:
+        self.recent[episode.client].append(episode.ret)
+        self.last[episode.client] = episode
         self.steps += episode.length
         self.played += 1
         if self.live and time.monotonic() - self.drawn > 0.2:
