@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedqhd import kernels, rng
+from fedqhd.agents.exploration import Exploration
 from fedqhd.agents.td import q_values
 from fedqhd.encoders import BaseEncoder
 from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, real_view
@@ -19,13 +20,11 @@ from fedqhd.theory.ridge import Ridge
 
 
 @dataclass(frozen=True)
-class QHDSettings:
+class QHDSettings(Exploration):
     """What a QHD agent is told; the names are those of the command line."""
 
     eta: float = 0.1
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.001
-    epsilon_decay: float = 0.985
+    eta_decay: float = 1.0
     target_every: int = 1
     batch_size: int = 32
     update_every: int = 1
@@ -72,6 +71,11 @@ class QHD(ABC):
     def model(self) -> Model:
         return Readout(self.encoder, self.W.copy())
 
+    @property
+    def eta(self) -> float:
+        """The step size of this episode."""
+        return self.settings.eta * self.settings.eta_decay**self._episodes
+
     @abstractmethod
     def observe(self, t: Transition) -> None: ...
 
@@ -83,7 +87,7 @@ class QHD(ABC):
 
     def end_episode(self) -> None:
         self._episodes += 1
-        self.epsilon = max(self.settings.epsilon_end, self.epsilon * self.settings.epsilon_decay)
+        self.epsilon = self.settings.decayed(self.epsilon)
         if self._episodes % self.settings.target_every == 0:
             self.sync_target()
 
@@ -149,7 +153,7 @@ class OnlineQHD(QHD):
 
     def observe(self, t: Transition) -> None:
         delta = kernels.online_step(
-            *self._args, *t, self.settings.eta, self._seen, self._phi, self._phi_next, self._rows
+            *self._args, *t, self.eta, self._seen, self._phi, self._phi_next, self._rows
         )
         self._check(delta, t)
         # Phi(s') is the Phi(s) of the next step.
@@ -176,7 +180,7 @@ class ReplayQHD(QHD):
             return
         delta = kernels.replay_step(
             *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
-            memory.sample(B, self._rng), self.settings.eta, self._rows, self._target_rows, self._X,
+            memory.sample(B, self._rng), self.eta, self._rows, self._target_rows, self._X,
         )  # fmt: skip
         self._check(delta, t)
 

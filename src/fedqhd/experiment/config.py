@@ -59,6 +59,7 @@ class Config:
         "normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", ("plain", "normalised")
     )
     eta: float = _f(0.8, "step size; step=normalised: below 2 is stable")
+    eta_decay: float = _f(1.0, "factor on the step size after each episode")
     epsilon_start: float = _f(1.0, "exploration in the first episode")
     epsilon_end: float = _f(0.001, "exploration at the least")
     epsilon_decay: float = _f(0.985, "factor on exploration after each episode")
@@ -146,7 +147,8 @@ def check(c: Config) -> None:
         "epsilon_start",
         f"1 >= epsilon_start >= epsilon_end={c.epsilon_end} >= 0 is needed",
     )
-    need(0 < c.epsilon_decay <= 1, "epsilon_decay", "it must be above 0 and at most 1")
+    for name in ("epsilon_decay", "eta_decay"):
+        need(0 < getattr(c, name) <= 1, name, "it must be above 0 and at most 1")
     need(c.batch_size <= c.replay_size, "batch_size", f"it must be at most replay_size={c.replay_size}")
     need(c.seed >= 0, "seed", "it must be at least 0")
     need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
