@@ -195,4 +195,4 @@ def test_settings_are_frozen():
 
 def test_learners_differ_in_what_they_keep():
     assert "replay.s" in make("replay").state()
-    assert set(make("online").state()) == {"W", "epsilon", "episodes", "rng"}
+    assert set(make("online").state()) == {"W", "epsilon", "episodes", "updates", "rng"}

@@ -202,7 +202,7 @@ class Poisoned(gymnasium.Wrapper):
 def test_a_reward_that_is_not_finite_stops_the_run_and_keeps_what_was_written(tmp_path, monkeypatch):
     from fedqhd.experiment import build as module
 
-    monkeypatch.setattr(module, "make_env", lambda env_id: Poisoned(gymnasium.make(env_id)))
+    monkeypatch.setattr(module, "make_env", lambda env_id, **_: Poisoned(gymnasium.make(env_id)))
     with pytest.raises(FedQHDError, match=r"client 0, episode 5: step 0 .* reward nan"):
         train(tiny(tmp_path, episodes=8, round_episodes=2, env="CartPole-v1"))
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

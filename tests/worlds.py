@@ -15,6 +15,7 @@ class Corridor(gymnasium.Env):
 
     observation_space = Box(-1.0, 1.0, (1,), np.float64)
     action_space = Discrete(2)
+    step_size = 0.2
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -22,7 +23,7 @@ class Corridor(gymnasium.Env):
         return np.array([self.x]), {}
 
     def step(self, action):
-        self.x = max(-1.0, self.x + (0.2 if action == 1 else -0.2))
+        self.x = max(-1.0, self.x + (self.step_size if action == 1 else -self.step_size))
         there = self.x >= 1.0
         return np.array([min(self.x, 1.0)]), 1.0 if there else -0.1, there, False, {}
 

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedqhd._version import __version__
-from fedqhd.experiment.config import FIELDS, TYPES, nearest, resolve
+from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, nearest, resolve
 from fedqhd.interfaces import FedQHDError
+
+QHD_SETTINGS = {
+    "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "eta_decay", "target_every",
+}  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -98,6 +102,9 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from fedqhd.report.terminal import Progress, closing
 
     console = Console()
+    idle = sorted(given.keys() & QHD_SETTINGS) if config.method in DQN_METHODS else []
+    if idle:
+        console.print(f"note: {', '.join(idle)} do not concern {config.method} and are left unused", highlight=False)
     try:
         with Progress(console) as progress:
             summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter, process_time
 
 import gymnasium
@@ -19,13 +19,17 @@ def ignore(episode: Episode) -> None:
 
 
 class LocalClient:
-    """Plays K episodes with its agent, then reports. Its environment and its states stay here."""
+    """Plays K episodes with its agent, then reports. Its environments and its states stay here.
+
+    A client has one environment. The pooled oracle is a client that has those of all: one agent, one learner, and
+    each episode is played in every environment before the next begins.
+    """
 
     def __init__(
         self,
         index: int,
         agent: Agent,
-        env: gymnasium.Env[Array, np.int64],
+        envs: Sequence[gymnasium.Env[Array, np.int64]],
         scaler: StateScaler,
         *,
         gamma: float,
@@ -35,7 +39,7 @@ class LocalClient:
     ) -> None:
         self.index = index
         self.agent = agent
-        self.env = env
+        self.envs = list(envs)
         self.scaler = scaler
         self.gamma = gamma
         self.seed = seed
@@ -69,19 +73,22 @@ class LocalClient:
     def play(self, episodes: int, on_episode: Callable[[Episode], None] = ignore) -> tuple[Episode, ...]:
         played = []
         for _ in range(episodes):
-            try:
-                played.append(self._episode())
-            except FedQHDError as error:
-                raise FedQHDError(f"client {self.index}, episode {self.episodes}: {error}") from error
-            on_episode(played[-1])
+            for site, env in enumerate(self.envs, start=self.index):
+                try:
+                    played.append(self._episode(site, env))
+                except FedQHDError as error:
+                    raise FedQHDError(f"client {site}, episode {self.episodes}: {error}") from error
+                on_episode(played[-1])
+            self.agent.end_episode()
+            self.episodes += 1
         return tuple(played)
 
-    def _episode(self) -> Episode:
-        agent, env, scaler, gamma = self.agent, self.env, self.scaler, self.gamma
+    def _episode(self, site: int, env: gymnasium.Env[Array, np.int64]) -> Episode:
+        agent, scaler, gamma = self.agent, self.scaler, self.gamma
         environment = acting = learning = 0.0
         epsilon, total, length, done = agent.epsilon, 0.0, 0, False
         clock = perf_counter()
-        state, _ = env.reset(seed=rng.env_seed(self.seed, self.index, "train", self.episodes))
+        state, _ = env.reset(seed=rng.env_seed(self.seed, site, "train", self.episodes))
         s = scaler(state)
         environment += perf_counter() - clock
         while not done:
@@ -106,11 +113,9 @@ class LocalClient:
             length += 1
             done = terminated or truncated
             s = s_next
-        agent.end_episode()
         for name, spent in zip(self.seconds, (environment, acting, learning), strict=True):
             self.seconds[name] += spent
-        self.episodes += 1
-        return Episode(self.index, self.episodes - 1, total, length, epsilon)
+        return Episode(site, self.episodes, total, length, epsilon)
 
     def _keep(self, s: Array) -> None:
         """Reservoir sampling: every state met so far has the same chance to be among those kept."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,17 +19,24 @@ ABSURD = 1e6
 """A declared bound beyond this says nothing about where states are."""
 
 
-def make_env(env_id: str, **kwargs: Any) -> gymnasium.Env[Array, np.int64]:
-    """A Gymnasium environment with vector observations and discrete actions, or why it is none."""
+def make_env(
+    env_id: str, *, dynamics: Mapping[str, float] | None = None, **kwargs: Any
+) -> gymnasium.Env[Array, np.int64]:
+    """A Gymnasium environment with vector observations and discrete actions, or why it is none.
+
+    `dynamics` sets constants of its physics: arguments of its constructor (LunarLander's gravity and wind) or
+    numbers that it holds (CartPole's length, Acrobot's LINK_MASS_1, MountainCar's force).
+    """
     try:
         # The passive checker costs as much as a step of CartPole.
         env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+        if dynamics:
+            env = changed(env, env_id, dynamics, kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise FedQHDError(f"env={env_id!r} needs a package that is not installed: {error}") from error
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error, ModuleNotFoundError) as error:
-        near = difflib.get_close_matches(env_id, gymnasium.registry.keys(), n=1)
-        hint = f"did you mean {near[0]}?" if near else "give a Gymnasium id such as CartPole-v1"
-        raise FedQHDError(f"env={env_id!r} is not an environment that Gymnasium knows: {hint}") from error
+        hint = _nearest(env_id, gymnasium.registry) or ": give an id such as CartPole-v1"
+        raise FedQHDError(f"env={env_id!r} is not an environment that Gymnasium knows{hint}") from error
     if not isinstance(env.action_space, Discrete):
         raise FedQHDError(f"env={env_id!r} has actions {env.action_space}: Q-learning here needs discrete ones")
     space = env.observation_space
@@ -36,6 +45,45 @@ def make_env(env_id: str, **kwargs: Any) -> gymnasium.Env[Array, np.int64]:
             f"env={env_id!r} has observations {space}: a vector of numbers is needed, not images or symbols"
         )
     return env
+
+
+def draw_dynamics(ranges: Sequence[tuple[str, float, float]], rng: np.random.Generator) -> dict[str, float]:
+    """One world: each constant uniform in its range."""
+    return {name: float(rng.uniform(low, high)) for name, low, high in ranges}
+
+
+def changed(
+    env: gymnasium.Env[Any, Any], env_id: str, dynamics: Mapping[str, float], kwargs: Mapping[str, Any]
+) -> gymnasium.Env[Any, Any]:
+    """The environment with other constants, of the same sign as the nominal ones: no pole has length -1."""
+    arguments = set(inspect.signature(type(env.unwrapped).__init__).parameters)
+    numbers = {k for k in dir(env.unwrapped) if isinstance(getattr(env.unwrapped, k, None), float | int)} - {"seed"}
+    for name, value in dynamics.items():
+        if name not in numbers | arguments:
+            raise FedQHDError(f"dynamics={name!r} is nothing {env_id} has{_nearest(name, numbers | arguments)}")
+        nominal = getattr(env.unwrapped, name, 0.0)
+        if nominal and nominal * value <= 0:
+            raise FedQHDError(
+                f"dynamics={name}={value:g} makes no sense: {env_id} has {nominal:g}, and the sign must stay"
+            )
+    given = {k: v for k, v in dynamics.items() if k in arguments}
+    if given:
+        wind = {"enable_wind": True} if "wind_power" in given else {}
+        try:
+            env = gymnasium.make(env_id, disable_env_checker=True, **{**kwargs, **given, **wind})
+        except AssertionError as error:
+            raise FedQHDError(f"dynamics={given} is refused by {env_id}: {error}") from error
+    for name in dynamics.keys() - given.keys():
+        setattr(env.unwrapped, name, dynamics[name])
+    cart: Any = env.unwrapped
+    if hasattr(cart, "polemass_length"):  # what CartPole derives from its constants when it is made
+        cart.total_mass, cart.polemass_length = cart.masspole + cart.masscart, cart.masspole * cart.length
+    return env
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 class StateScaler(NamedTuple):

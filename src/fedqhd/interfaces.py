@@ -78,6 +78,8 @@ class Agent(Protocol):
     """Owns all it learns with: weights, replay, exploration, its own generators."""
 
     epsilon: float
+    updates: int
+    """How often it learned so far: minibatches, or single steps online."""
 
     def act(self, s: Array) -> int:
         """Epsilon-greedy, ties at random."""

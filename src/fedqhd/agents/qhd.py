@@ -42,6 +42,7 @@ class QHD(ABC):
         self.encoder = encoder
         self.settings = settings
         self.epsilon = settings.epsilon_start
+        self.updates = 0
         # Fortran order: each action's weights lie together, as the kernels read them.
         self.W: Array = np.zeros((encoder.D, actions), encoder.dtype, order="F")
         self._rng = generator
@@ -79,7 +80,8 @@ class QHD(ABC):
     @abstractmethod
     def observe(self, t: Transition) -> None: ...
 
-    def _check(self, delta: float, t: Transition) -> None:
+    def _learned(self, delta: float, t: Transition) -> None:
+        self.updates += 1
         if not np.isfinite(delta):
             raise FedQHDError(
                 f"the TD error became {delta} (reward {t.r}, action {t.a}): eta={self.settings.eta} is likely too large"
@@ -134,12 +136,13 @@ class QHD(ABC):
             "W": self.W.copy(),
             "epsilon": np.array(self.epsilon),
             "episodes": np.array(self._episodes),
+            "updates": np.array(self.updates),
             "rng": rng.pack(self._rng),
         }
 
     def restore(self, p: Payload) -> None:
         self.W[:] = p["W"]
-        self.epsilon, self._episodes = float(p["epsilon"]), int(p["episodes"])
+        self.epsilon, self._episodes, self.updates = float(p["epsilon"]), int(p["episodes"]), int(p["updates"])
         self._rng = rng.unpack(p["rng"])
         self._seen[:] = np.nan
 
@@ -152,10 +155,8 @@ class OnlineQHD(QHD):
         self._phi_next = np.zeros_like(self._phi)
 
     def observe(self, t: Transition) -> None:
-        delta = kernels.online_step(
-            *self._args, *t, self.eta, self._seen, self._phi, self._phi_next, self._rows
-        )
-        self._check(delta, t)
+        delta = kernels.online_step(*self._args, *t, self.eta, self._seen, self._phi, self._phi_next, self._rows)
+        self._learned(delta, t)
         # Phi(s') is the Phi(s) of the next step.
         self._phi, self._phi_next = self._phi_next, self._phi
         self._seen[:] = t.s_next
@@ -182,7 +183,7 @@ class ReplayQHD(QHD):
             *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
             memory.sample(B, self._rng), self.eta, self._rows, self._target_rows, self._X,
         )  # fmt: skip
-        self._check(delta, t)
+        self._learned(delta, t)
 
     def sync_target(self) -> None:
         self.W_target[:] = self.W

@@ -28,4 +28,5 @@ class LocalEngine:
 
     def close(self) -> None:
         for client in self.clients:
-            client.env.close()
+            for env in client.envs:
+                env.close()

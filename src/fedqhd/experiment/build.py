@@ -1,9 +1,10 @@
-"""From settings to clients and their federation."""
+"""From settings to clients and their federation: which method is which agents with which exchange."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,22 +12,27 @@ from fedqhd import rng
 from fedqhd.agents import LEARNERS, QHDSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder
-from fedqhd.envs import StateScaler, make_anchors, make_env, make_scaler, random_states
-from fedqhd.experiment.config import Config
-from fedqhd.federation import AnchorCompile, VisitedAnchors, choose
-from fedqhd.interfaces import Array, Federation, Transition
+from fedqhd.envs import StateScaler, draw_dynamics, make_anchors, make_env, make_scaler, random_states
+from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_range
+from fedqhd.federation import AnchorCompile, Distilled, Independent, ParameterAverage, Truncated, VisitedAnchors, choose
+from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
 from fedqhd.theory.geometry import normalised_step
+
+if TYPE_CHECKING:
+    from fedqhd.agents.dqn import DQN
 
 PUBLIC_STATES = 500
 """States of random rollouts on which every client measures its own features."""
 
+Settings = TypeVar("Settings")
+
 
 class World(NamedTuple):
-    """What all clients share in public."""
+    """What all clients share in public, and how the environment of each departs from the nominal one."""
 
     scaler: StateScaler
-    actions: int
     federation: Federation
+    dynamics: list[dict[str, float]]
 
 
 def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
@@ -34,27 +40,70 @@ def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
     if c.setting == "homogeneous":
         return ENCODERS[c.encoder].sample(n, c.dims[0], c.sigma, rng.generator(c.seed, rng.PUBLIC, "encoder"))
     own = rng.generator(c.seed, client, "encoder")
+    if c.method == "oracle-qhd":  # one agent for all: the largest of the clients' encoders, at the nominal bandwidth
+        return ENCODERS[c.encoder].sample(n, max(c.dims), c.sigma, own)
     sigma = c.sigma * own.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
     return ENCODERS[c.encoder].sample(n, c.dims[client % len(c.dims)], sigma, own)
 
 
-def agent_settings(c: Config, X: Array | None = None) -> QHDSettings:
-    """What an agent is told; its step size may depend on its features X at public states."""
-    settings = QHDSettings(**{f.name: getattr(c, f.name) for f in dataclasses.fields(QHDSettings)})
-    if c.step == "plain" or X is None:
-        return settings
-    B = 1 if c.learner == "online" else c.batch_size
-    return dataclasses.replace(settings, eta=normalised_step(c.eta, B, X))
+def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
+    """The settings of an agent: those of the run that bear the same name, and `others`."""
+    names = [f.name for f in dataclasses.fields(kind) if hasattr(c, f.name)]  # type: ignore[arg-type]
+    return kind(**{name: getattr(c, name) for name in names}, **others)
 
 
-def make_client(c: Config, client: int, scaler: StateScaler, actions: int, public: Array) -> LocalClient:
-    encoder = make_encoder(c, client, len(scaler.shift))
-    settings = agent_settings(c, encoder(public))
-    agent = LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
-    share = {"uniform": 1.0, "steps": None}.get(c.weights) if isinstance(c.weights, str) else c.weights[client]
-    keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
-    env = make_env(c.env)
-    return LocalClient(client, agent, env, scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep)
+def make_qhd(c: Config, client: int, public: Array, actions: int) -> Agent:
+    encoder = make_encoder(c, client, public.shape[1])
+    settings = settings_of(QHDSettings, c)
+    if c.step == "normalised":
+        B = 1 if c.learner == "online" else c.batch_size
+        settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public)))
+    return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
+
+
+def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
+    try:
+        from fedqhd.agents.dqn import DQN, DQNSettings
+    except ModuleNotFoundError as error:
+        what = f"agents={' '.join(c.agents)!r}" if c.agents else f"method={c.method!r}"
+        raise FedQHDError(f"{what} needs PyTorch: install it with pip install 'fedqhd[dqn]'") from error
+    settings = settings_of(DQNSettings, c, fit_loss="kl" if c.method == "distilled-feddqn" else "mse")
+    # Parameters can only be averaged where they started from the same point.
+    start = rng.PUBLIC if c.setting == "homogeneous" else client
+    own, init = rng.generator(c.seed, client, "agent"), rng.generator(c.seed, start, "network")
+    return DQN(n, actions, hidden, settings, own, init)
+
+
+def kind_of(c: Config, client: int) -> tuple[int, ...]:
+    """The hidden widths of a client's network, or () for a QHD client."""
+    if c.agents:
+        return hidden_widths(c.agents[client % len(c.agents)])
+    if c.method not in DQN_METHODS:
+        return ()
+    if c.method == "oracle-dqn" and c.setting == "heterogeneous":
+        return (max(c.widths),) * 2
+    return (c.widths[0 if c.setting == "homogeneous" else client % len(c.widths)],) * 2
+
+
+def make_agent(c: Config, client: int, public: Array, actions: int) -> Agent:
+    hidden = kind_of(c, client)
+    return make_dqn(c, client, public.shape[1], actions, hidden) if hidden else make_qhd(c, client, public, actions)
+
+
+def make_federation(c: Config, agents: Sequence[Agent], anchors: Array | None, n: int) -> Federation:
+    """Each method is one idea of what is exchanged."""
+    if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
+        return Independent()
+    if c.method == "truncated-fedavg-qhd":
+        return Truncated(min(len(a.params()["W"]) for a in agents))
+    if c.method == "fedavg-dqn":
+        return ParameterAverage()
+    if anchors is None:
+        return choose([a.fingerprint() for a in agents], VisitedAnchors(c.anchors, c.clients, n))
+    if c.method == "distilled-feddqn":
+        return Distilled(anchors, c.temperature)
+    through_anchors = AnchorCompile(anchors)
+    return through_anchors if c.agents else choose([a.fingerprint() for a in agents], through_anchors)
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
@@ -62,25 +111,30 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     env = make_env(c.env)
     scaler = make_scaler(env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler"))
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
-    anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
-    through_anchors: Federation
-    if c.anchor_source == "visited":
-        through_anchors = VisitedAnchors(c.anchors, c.clients, len(scaler.shift))
-    else:
-        through_anchors = AnchorCompile(
-            make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
-        )
+    anchors = None
+    if c.anchor_source != "visited":
+        anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
+        anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
     public = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
     env.close()
-    clients = [make_client(c, i, scaler, actions, public) for i in range(c.clients)]
-    return clients, World(scaler, actions, choose([k.agent.fingerprint() for k in clients], through_anchors))
+    ranges = [parse_range(spec) for spec in c.dynamics]
+    dynamics = [draw_dynamics(ranges, rng.generator(c.seed, i, "world")) for i in range(c.clients)]
+    envs = [make_env(c.env, dynamics=d) for d in dynamics]
+    # An oracle is one agent that has the environments of all.
+    groups = [envs] if c.method.startswith("oracle") else [[e] for e in envs]
+    agents = [make_agent(c, i, public, actions) for i in range(len(groups))]
+    keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
+    clients = []
+    for i, (agent, group) in enumerate(zip(agents, groups, strict=True)):
+        share = {"uniform": 1.0, "steps": None}.get(c.weights) if isinstance(c.weights, str) else c.weights[i]
+        clients.append(LocalClient(i, agent, group, scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep))
+    return clients, World(scaler, make_federation(c, agents, anchors, len(scaler.shift)), dynamics)
 
 
 def warm_up(c: Config) -> None:
     """Compile the kernels this run will use, or load them from their cache, before any clock runs."""
     encoder = ENCODERS[c.encoder].sample(1, 8, 1.0, np.random.default_rng(0))
-    agent = LEARNERS[c.learner](
-        encoder, 2, dataclasses.replace(agent_settings(c), batch_size=1, update_every=1), np.random.default_rng(0)
-    )
+    settings = dataclasses.replace(settings_of(QHDSettings, c), batch_size=1, update_every=1)
+    agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
     s = np.zeros(1, np.float32)
     agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))

@@ -18,6 +18,8 @@ import tomli_w
 
 from fedqhd.interfaces import FedQHDError
 
+QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd")
+DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
 SETTINGS = ("homogeneous", "heterogeneous")
 LEARNERS = ("replay", "online")
 
@@ -31,12 +33,14 @@ class Config:
     """Every setting of `fedqhd train`; what is not given comes from the environment's file in configs/."""
 
     env: str = _f("CartPole-v1", "Gymnasium id of the environment")
-    method: str = _f("fedqhd", "what is trained", ("fedqhd",))
+    method: str = _f("fedqhd", "what is trained", (*QHD_METHODS, *DQN_METHODS))
     setting: str = _f("homogeneous", "one encoder for all clients, or one each", SETTINGS)
     learner: str = _f("replay", "how a client learns", LEARNERS)
     clients: int = _f(5, "number of clients, N")
     episodes: int = _f(600, "training episodes a client")
     round_episodes: int = _f(50, "episodes between federations, K")
+    agents: tuple[str, ...] = _f((), "fedqhd: kinds of the clients, cycled, e.g. qhd dqn:64 dqn:128x128 (all qhd)")
+    dynamics: tuple[str, ...] = _f((), "worlds that differ: NAME=LOW:HIGH, drawn for each client, e.g. length=0.3:1")
     encoder: str = _f("fourier", "the clients' encoder", ("fourier", "complex", "symbolic"))
     dims: tuple[int, ...] = _f((1000,), "dimensions D_i: the first (homogeneous) or cycled (heterogeneous)")
     sigma: float = _f(1.5, "bandwidth of the encoder, in units of the scaled state")
@@ -67,6 +71,14 @@ class Config:
     update_every: int = _f(1, "replay: steps between updates")
     replay_size: int = _f(10_000, "replay: transitions kept a client")
     target_every: int = _f(1, "replay: episodes between target syncs, tau")
+    widths: tuple[int, ...] = _f((128,), "DQN: widths of two hidden layers, the first (homogeneous) or cycled")
+    lr: float = _f(1e-3, "DQN: step size of Adam")
+    gradient_steps: int = _f(1, "DQN: minibatches at each update")
+    learning_starts: int = _f(1000, "DQN: steps before the first update")
+    target_steps: int = _f(500, "DQN: steps between target syncs")
+    fit_steps: int = _f(100, "DQN: Adam steps on a teacher")
+    fit_batch: int = _f(64, "DQN: anchors a step on a teacher")
+    temperature: float = _f(1.0, "distilled-feddqn: softmax(Q / temperature)")
     eval_episodes: int = _f(20, "greedy evaluation episodes a client after training")
     seed: int = _f(0, "seed of every random draw")
     out: str = _f("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")
@@ -117,6 +129,29 @@ def coerce(name: str, value: Any) -> Any:
         raise FedQHDError(f"{name}={value!r} has the wrong type: {wanted} is needed") from None
 
 
+def hidden_widths(kind: str) -> tuple[int, ...]:
+    """() for `qhd`, the hidden widths for `dqn:64` or `dqn:128x128`."""
+    name, _, widths = kind.partition(":")
+    if kind == "qhd":
+        return ()
+    if name == "dqn" and widths and all(w.isdecimal() and int(w) >= 1 for w in widths.split("x")):
+        return tuple(int(w) for w in widths.split("x"))
+    raise FedQHDError(f"agents={kind!r} is unknown{nearest(name, ('qhd', 'dqn'))}: give qhd, dqn:64 or dqn:128x128")
+
+
+def parse_range(spec: str) -> tuple[str, float, float]:
+    """(name, low, high) of `name=low:high`."""
+    name, _, bounds = spec.partition("=")
+    low, _, high = bounds.partition(":")
+    try:
+        parsed = name, float(low), float(high)
+        if name and math.isfinite(parsed[1]) and math.isfinite(parsed[2]) and parsed[1] <= parsed[2]:
+            return parsed
+    except ValueError:
+        pass
+    raise FedQHDError(f"dynamics={spec!r} is no range: give NAME=LOW:HIGH with LOW at most HIGH, e.g. gravity=8:12")
+
+
 def check(c: Config) -> None:
     """Refuse what cannot be run, before anything runs."""
     for name, f in FIELDS.items():
@@ -137,7 +172,9 @@ def check(c: Config) -> None:
         if kind is int and name != "seed":
             need(getattr(c, name) >= 1, name, "it must be at least 1")
     need(len(c.dims) > 0 and min(c.dims, default=0) >= 1, "dims", "give dimensions of at least 1")
-    need(c.sigma > 0, "sigma", "it must be above 0")
+    need(min(c.widths, default=0) >= 1, "widths", "give widths of at least 1")
+    for name in ("sigma", "lr", "temperature"):
+        need(getattr(c, name) > 0, name, "it must be above 0")
     need(0 <= c.sigma_spread < 1, "sigma_spread", "it must be at least 0 and below 1")
     need(c.lam >= 0, "lam", "it must be at least 0")
     need(0 <= c.gamma <= 1, "gamma", "it must be from 0 to 1")
@@ -152,6 +189,23 @@ def check(c: Config) -> None:
     need(c.batch_size <= c.replay_size, "batch_size", f"it must be at most replay_size={c.replay_size}")
     need(c.seed >= 0, "seed", "it must be at least 0")
     need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
+    need(
+        c.method != "fedavg-dqn" or c.setting == "homogeneous", "setting",
+        "fedavg-dqn averages parameters, and networks of different widths have none in common; distilled-feddqn can",
+    )  # fmt: skip
+    need(
+        c.method != "distilled-feddqn" or c.anchor_source != "visited", "anchor_source",
+        "distilled-feddqn takes anchors that are there from the start: rollout, uniform, mix or file",
+    )  # fmt: skip
+    for kind in c.agents:
+        hidden_widths(kind)
+    need(
+        not c.agents or (c.method == "fedqhd" and c.setting == "heterogeneous"), "agents",
+        f"kinds of agents have no parameters in common to average, only values on anchors: give "
+        f"method=fedqhd and setting=heterogeneous, not {c.method} and {c.setting}",
+    )  # fmt: skip
+    for spec in c.dynamics:
+        parse_range(spec)
     if isinstance(c.weights, str):
         need(c.weights in ("uniform", "steps"), "weights", "choose uniform, steps, or give one number a client")
     else:
@@ -180,17 +234,16 @@ def known_keys(source: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def resolve(given: Mapping[str, Any], file: str = "") -> Config:
     """The settings of a run. Flags win over the given file, that over the environment's file in configs/
-    (its tables [homogeneous], [online], ... over its other lines), and that over the defaults above."""
+    (its tables [heterogeneous], [online], [dqn], ... over its other lines), and that over the defaults above."""
     own = known_keys("the command line", given)
     if file:
         own = known_keys(f"config={file!r}", read_toml(Path(file))) | own
     env = own.get("env", FIELDS["env"].default)
     preset = resources.files("fedqhd") / "configs" / f"{str(env).replace('/', '-')}.toml"
     defaults = tomllib.loads(preset.read_text()) if preset.is_file() else {}
-    tables = {k: defaults.pop(k) for k in (*SETTINGS, *LEARNERS) if k in defaults}
+    tables = {k: defaults.pop(k) for k in (*SETTINGS, *LEARNERS, "dqn") if k in defaults}
     base = known_keys(preset.name, defaults)
-    for key in ("setting", "learner"):
-        # The learner's table may rest on the setting's, so the choice is looked up again after each.
-        chosen = (base | own).get(key, FIELDS[key].default)
-        base |= known_keys(preset.name, tables.get(chosen, {}))
+    chosen = {k: (base | own).get(k, FIELDS[k].default) for k in ("setting", "learner", "method")}
+    for table in (chosen["setting"], "dqn" if chosen["method"] in DQN_METHODS else chosen["learner"]):
+        base |= known_keys(preset.name, tables.get(table, {}))
     return Config(**(base | own))

@@ -15,10 +15,10 @@ from threadpoolctl import threadpool_limits
 from fedqhd._version import __version__
 from fedqhd.client import LocalClient
 from fedqhd.engines import LocalEngine
-from fedqhd.envs import StateScaler
+from fedqhd.envs import make_env
 from fedqhd.experiment import checkpoint
-from fedqhd.experiment.build import build, warm_up
-from fedqhd.experiment.config import Config, known_keys, read_toml
+from fedqhd.experiment.build import World, build, warm_up
+from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
 from fedqhd.federation import plan_rounds, run_rounds
 from fedqhd.files import write_bytes
 from fedqhd.interfaces import Array, Episode, FedQHDError, Payload, Reply
@@ -63,7 +63,7 @@ def train(
             write_bytes(folder / "config.toml", config.to_toml().encode())
             totals = run(config, clients, engine, listener)
             listener.evaluating()
-            summary = summarise(config, clients, world.scaler, totals, type(world.federation).__name__)
+            summary = summarise(config, clients, world, totals)
         finally:
             engine.close()
     write_bytes(summary_file, (json.dumps(summary, indent=2) + "\n").encode())
@@ -167,15 +167,16 @@ def final_returns(folder: Path, clients: int, episodes: int) -> Array:
     return returns[:, -LAST:].mean(axis=1)
 
 
-def summarise(
-    c: Config, clients: list[LocalClient], scaler: StateScaler, totals: dict[str, Any], protocol: str
-) -> dict[str, Any]:
+def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[str, Any]) -> dict[str, Any]:
     """Save the models, evaluate them, and say what came out."""
-    greedy = []
+    greedy, nominal = [], []
     for client in clients:
-        policy = Policy(client.agent.model(), scaler, c.env, client.agent.epsilon)
+        policy = Policy(client.agent.model(), world.scaler, c.env, client.agent.epsilon)
         policy.save(model_path(c.folder, client.index))
-        greedy.append(greedy_returns(policy, client.env, c.eval_episodes, c.seed, client.index).mean())
+        for site, env in enumerate(client.envs, start=client.index):
+            greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
+            if c.dynamics:
+                nominal.append(greedy_returns(policy, make_env(c.env), c.eval_episodes, c.seed, site).mean())
     final = final_returns(c.folder, c.clients, c.episodes)
     seconds = totals["seconds"]
     split = {name: seconds[name] for name in ("environment", "acting", "learning")}
@@ -183,8 +184,8 @@ def summarise(
         "env": c.env,
         "method": c.method,
         "setting": c.setting,
-        "learner": c.learner,
-        "protocol": protocol,
+        "learner": "dqn" if c.method in DQN_METHODS else c.learner,
+        "protocol": type(world.federation).__name__,
         "seed": c.seed,
         "clients": c.clients,
         "episodes": c.episodes,
@@ -198,5 +199,8 @@ def summarise(
         "split_seconds": {**split, "federation": seconds["wall"] - sum(split.values())},
         "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
         "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
+        "agents": len(clients),
+        "updates": sum(client.agent.updates for client in clients),
+        **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
         "version": __version__,
     }

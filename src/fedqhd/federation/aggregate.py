@@ -31,5 +31,5 @@ def weighted_mean(replies: Sequence[Reply], name: str) -> Array:
             )
         if not np.isfinite(value).all():
             raise FedQHDError(f"client {reply.client} sent a {name} that is not finite: its learning diverged")
-        mean += reply.weight / total * value
+        mean += reply.weight / total * value.astype(mean.dtype)
     return mean.astype(first.dtype)

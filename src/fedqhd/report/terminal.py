@@ -75,8 +75,8 @@ class Progress:
     def round(self, k: int, replies: Sequence[Reply]) -> None:
         self.rounds_done = k + 1
         if not self.live:
-            returns = " ".join(f"{self.mean(r.client):.1f}" for r in replies[:SHOWN])
-            more = " ..." if len(replies) > SHOWN else ""
+            returns = " ".join(f"{self.mean(i):.1f}" for i in range(self.config.clients)[:SHOWN])
+            more = " ..." if self.config.clients > SHOWN else ""
             done = replies[0].episodes[-1].episode + 1
             self.console.print(
                 f"round {k + 1}/{self.rounds}  episodes {done}/{self.config.episodes}  returns {returns}{more}  "

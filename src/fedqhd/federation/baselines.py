@@ -1,0 +1,66 @@
+"""The methods FedQHD is compared with; each is one idea over the classes of fedqhd.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedqhd.federation.aggregate import weighted_mean
+from fedqhd.federation.fedqhd import AnchorCompile
+from fedqhd.interfaces import Array, Client, Payload, Reply
+
+
+class Independent:
+    """No federation: nothing is sent, nothing installed. The target is synced as at every round boundary."""
+
+    def report(self, client: Client) -> Payload:
+        return {}
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        return {}
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        client.agent.sync_target()
+
+
+class Truncated:
+    """W_i cut to the D_min rows that all clients have, averaged, and padded with zeros.
+
+    With one encoder for all this is Algorithm 1. With different ones, rows that are added up mean different things.
+    """
+
+    def __init__(self, D_min: int) -> None:
+        self.D_min = D_min
+
+    def report(self, client: Client) -> Payload:
+        return {"W": client.agent.params()["W"][: self.D_min]}
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        return {"W": weighted_mean(replies, "W")}
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        W = np.zeros_like(client.agent.params()["W"])
+        W[: self.D_min] = teacher["W"]
+        client.agent.load({"W": W})
+
+
+class Distilled(AnchorCompile):
+    """The teacher is the mean of softened choices, p = sum_i pi_i softmax(Q_i / T) on the anchors; each client
+    takes gradient steps on KL(p || softmax(Q / T))."""
+
+    def __init__(self, anchors: Array, temperature: float) -> None:
+        super().__init__(anchors)
+        self.temperature = temperature
+
+    def report(self, client: Client) -> Payload:
+        z = client.agent.q(self.anchors) / self.temperature
+        e = np.exp(z - z.max(axis=1, keepdims=True))
+        return {"p": e / e.sum(axis=1, keepdims=True)}
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        return {"p": weighted_mean(replies, "p")}
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        # softmax(T log p / T) = p: as values, the teacher is T log p.
+        client.agent.fit_anchors(self.anchors, self.temperature * np.log(np.maximum(teacher["p"], 1e-30)))
