@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test lint bench returns clean
+.PHONY: help setup setup-all demo test lint bench returns methods bench-dqn clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -12,6 +12,8 @@ help:
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed of the learner beside torch and numpy"
 	@echo "make returns    the returns this version promises, on three seeds (about an hour)"
+	@echo "make methods    all methods on CartPole, three seeds (about an hour)"
+	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -49,6 +51,12 @@ bench: setup-all
 
 returns: setup-all
 	$(BIN)/python benchmarks/returns.py
+
+methods: setup-all
+	$(BIN)/python benchmarks/methods.py
+
+bench-dqn: setup-all
+	$(BIN)/python benchmarks/dqn.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -174,6 +174,14 @@ def test_a_folder_that_holds_a_run_is_kept(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() != before
 
 
+def test_a_mistake_does_not_cost_the_run_it_would_overwrite(tmp_path):
+    train(tiny(tmp_path))
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(FedQHDError, match="anchor_file="):
+        train(tiny(tmp_path, anchor_source="file", anchor_file="none.npy"), overwrite=True)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
 def test_resuming_with_other_settings_is_refused(tmp_path):
     train(tiny(tmp_path))
     with pytest.raises(FedQHDError, match=r"eta=0.5 differs.*0.8"):

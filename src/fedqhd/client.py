@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from time import perf_counter, process_time
+from time import perf_counter
 
 import gymnasium
 import numpy as np
@@ -59,16 +59,14 @@ class LocalClient:
         on_episode: Callable[[Episode], None] = ignore,
     ) -> Reply:
         """Install, train, report: one exchange."""
-        cpu, wall = process_time(), perf_counter()
         self.seconds = dict.fromkeys(self.seconds, 0.0)
         if teacher is not None:
             federation.install(self, teacher)
         played = self.play(episodes, on_episode)
         payload = federation.report(self)
         steps = sum(e.length for e in played)
-        seconds = {**self.seconds, "wall": perf_counter() - wall, "cpu": process_time() - cpu}
         weight = float(steps) if self.weight is None else self.weight
-        return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), seconds)
+        return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), self.seconds)
 
     def play(self, episodes: int, on_episode: Callable[[Episode], None] = ignore) -> tuple[Episode, ...]:
         played = []

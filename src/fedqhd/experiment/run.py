@@ -60,6 +60,8 @@ def train(
         engine = LocalEngine(clients, world.federation, listener.episode)
         try:
             warm_up(config)
+            if not resume:
+                clear(folder)
             write_bytes(folder / "config.toml", config.to_toml().encode())
             totals = run(config, clients, engine, listener)
             listener.evaluating()
@@ -72,7 +74,7 @@ def train(
 
 
 def claim(config: Config, overwrite: bool, resume: bool) -> None:
-    """Refuse a folder that holds another run; make room where told to."""
+    """Refuse a folder that holds another run, unless it is to be resumed or overwritten."""
     folder = config.folder
     held = folder / "config.toml"
     if resume and overwrite:
@@ -88,11 +90,14 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
         raise FedQHDError(f"out={str(folder)!r} is a file: give a folder")
     if held.exists() and not overwrite:
         raise FedQHDError(f"out={str(folder)!r} already holds a run: give another folder, --resume or --overwrite")
-    if overwrite:
-        for name in ("config.toml", "metrics.jsonl", "summary.json", "curves.png", "play.gif", "checkpoint.npz"):
-            (folder / name).unlink(missing_ok=True)
-        for model in (folder / "models").glob("client-*.npz"):
-            model.unlink()
+
+
+def clear(folder: Path) -> None:
+    """Make room for a new run; called when it is sure to start, so that a mistake costs nothing."""
+    for name in ("config.toml", "metrics.jsonl", "summary.json", "curves.png", "play.gif", "checkpoint.npz"):
+        (folder / name).unlink(missing_ok=True)
+    for model in (folder / "models").glob("client-*.npz"):
+        model.unlink()
 
 
 def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listener: Listener) -> dict[str, Any]:

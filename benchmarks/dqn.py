@@ -1,0 +1,108 @@
+"""Our DQN is no strawman: one DQN alone beside published references and, on the same settings, Stable-Baselines3's.
+
+Both get the same network, step size, minibatches, updates a step, target period, memory, scaling and number of steps.
+Theirs has no double-Q and lets epsilon fall in a straight line. CPU seconds of training, taken in turn in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+import torch
+from cells import ROOT, head
+from gymnasium.wrappers import TransformObservation
+from stable_baselines3 import DQN
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from threadpoolctl import threadpool_limits
+
+from fedqhd.envs import make_env
+from fedqhd.experiment.build import build
+from fedqhd.experiment.config import Config, resolve
+from fedqhd.experiment.run import train
+
+SEEDS = (0, 1, 2)
+# Environment: episodes of ours, and the greedy return that a DQN should reach (RL-Zoo and CleanRL, 50,000 to 120,000
+# steps: CartPole 500 and 488.7, Acrobot -76.6 and -91.5, MountainCar -100.8 and -195, LunarLander 154).
+CASES = {
+    "CartPole-v1": (400, 475),
+    "Acrobot-v1": (700, -90),
+    "MountainCar-v0": (700, -130),
+    "LunarLander-v3": (350, 150),
+}
+
+
+def settings(env: str, seed: int, out: Path) -> Config:
+    episodes, _ = CASES[env]
+    return resolve(
+        {"env": env, "method": "oracle-dqn", "setting": "homogeneous", "clients": 1, "episodes": episodes,
+         "eval_episodes": 100, "seed": seed, "out": str(out)}
+    )  # fmt: skip
+
+
+def theirs(c: Config, steps: int) -> tuple[float, float]:
+    """Greedy return and CPU seconds of Stable-Baselines3's DQN with these settings."""
+    clients, world = build(c)
+
+    def scaled(env):
+        space = clients[0].envs[0].observation_space
+        return Monitor(TransformObservation(env, world.scaler, type(space)(-np.inf, np.inf, space.shape)))
+
+    # The share of the run after which our epsilon is at its floor.
+    fraction = min(1.0, np.log(c.epsilon_end) / np.log(c.epsilon_decay) / c.episodes)
+    model = DQN(
+        "MlpPolicy", scaled(make_env(c.env)), learning_rate=c.lr, buffer_size=c.replay_size, batch_size=c.batch_size,
+        learning_starts=c.learning_starts, train_freq=c.update_every, gradient_steps=c.gradient_steps, gamma=c.gamma,
+        target_update_interval=c.target_steps, exploration_fraction=fraction, exploration_final_eps=c.epsilon_end,
+        policy_kwargs={"net_arch": [c.widths[0]] * 2}, seed=c.seed, device="cpu",
+    )  # fmt: skip
+    start = process_time()
+    model.learn(steps)
+    spent = process_time() - start
+    return float(evaluate_policy(model, scaled(make_env(c.env)), n_eval_episodes=100)[0]), spent
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rows = []
+    for env, (_, wanted) in CASES.items():
+        ours, others, steps, ratios = [], [], [], []
+        for seed in SEEDS:
+            with tempfile.TemporaryDirectory() as folder:
+                config = settings(env, seed, Path(folder))
+                summary = train(config)
+            greedy, spent = theirs(config, summary["env_steps"])
+            ours.append(round(summary["greedy_return"], 1))
+            others.append(round(greedy, 1))
+            steps.append(summary["env_steps"])
+            ratios.append(round(spent / summary["cpu_seconds"], 2))
+            print(f"{env}, seed {seed}: ours {ours[-1]}, theirs {others[-1]}, {ratios[-1]} times as fast", flush=True)
+        rows.append(
+            {"env": env, "wanted": wanted, "greedy_return": ours, "sb3_greedy_return": others, "env_steps": steps,
+             "sb3_cpu_over_ours": ratios, "seeds": list(SEEDS), "command": "make bench-dqn", "commit": head()}
+        )  # fmt: skip
+    (ROOT / "results" / "dqn.json").write_text(json.dumps(rows, indent=1) + "\n")
+    lines = [
+        "# One DQN alone",
+        "",
+        f"Made by `make bench-dqn`, commit `{head()}`: greedy return over 100 episodes, mean of three seeds and each",
+        "of them, ours and Stable-Baselines3's on the same settings and number of steps; their CPU seconds over ours.",
+        "",
+        "| | steps | wanted | ours | Stable-Baselines3 | theirs / ours, CPU |",
+        "|---|---:|---:|---|---|---:|",
+    ]
+    for r in rows:
+        returns = [f"{np.mean(r[k]):.1f} ({', '.join(map(str, r[k]))})" for k in ("greedy_return", "sb3_greedy_return")]
+        steps, ratio = f"{np.mean(r['env_steps']):,.0f}", f"{np.mean(r['sb3_cpu_over_ours']):.1f}"
+        lines.append(f"| {r['env']} | {steps} | {r['wanted']} | {' | '.join(returns)} | {ratio} |")
+    (ROOT / "results" / "dqn.md").write_text("\n".join(lines) + "\n")
+    print("written to results/dqn.md and results/dqn.json")
+
+
+if __name__ == "__main__":
+    with threadpool_limits(1):
+        main()
