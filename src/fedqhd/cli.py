@@ -14,7 +14,7 @@ from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, nearest, resolv
 from fedqhd.interfaces import FedQHDError
 
 QHD_SETTINGS = {
-    "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "eta_decay", "target_every",
+    "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
 }  # fmt: skip
 
 

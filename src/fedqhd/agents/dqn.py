@@ -29,6 +29,7 @@ class DQNSettings(Exploration):
     """What a DQN agent is told; the names are those of the command line."""
 
     lr: float = 1e-3
+    eta_decay: float = 1.0
     batch_size: int = 64
     update_every: int = 4
     gradient_steps: int = 1
@@ -80,7 +81,7 @@ class DQN:
         self._target = [p.detach().clone() for p in self._params]
         self._views = [p.detach().numpy() for p in self._params]
         self._adam = torch.optim.Adam(self._params, lr=settings.lr, fused=True)
-        self._steps = self.updates = 0
+        self._steps = self._episodes = self.updates = 0
         self.replay = Replay(settings.replay_size, n)
 
     def act(self, s: Array) -> int:
@@ -131,7 +132,12 @@ class DQN:
         self.updates += 1
 
     def end_episode(self) -> None:
+        self._episodes += 1
         self.epsilon = self.settings.decayed(self.epsilon)
+        self._set_lr()
+
+    def _set_lr(self) -> None:
+        self._adam.param_groups[0]["lr"] = self.settings.lr * self.settings.eta_decay**self._episodes
 
     def sync_target(self) -> None:
         for target, p in zip(self._target, self._params, strict=True):
@@ -172,6 +178,7 @@ class DQN:
     def state(self) -> Payload:
         own = {
             "epsilon": np.array(self.epsilon),
+            "episodes": np.array(self._episodes),
             "steps": np.array(self._steps),
             "updates": np.array(self.updates),
             "rng": rng.pack(self._rng),
@@ -183,7 +190,9 @@ class DQN:
         return {**own, **arrays, **{f"replay.{k}": v for k, v in self.replay.state().items()}}
 
     def restore(self, p: Payload) -> None:
-        self.epsilon, self._steps, self.updates = float(p["epsilon"]), int(p["steps"]), int(p["updates"])
+        self.epsilon = float(p["epsilon"])
+        self._episodes, self._steps, self.updates = (int(p[k]) for k in ("episodes", "steps", "updates"))
+        self._set_lr()
         self._rng = rng.unpack(p["rng"])
         for k, param in enumerate(self._params):
             self._views[k][:] = p[f"params.{k}"]

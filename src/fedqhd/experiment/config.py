@@ -63,7 +63,7 @@ class Config:
         "normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", ("plain", "normalised")
     )
     eta: float = _f(0.8, "step size; step=normalised: below 2 is stable")
-    eta_decay: float = _f(1.0, "factor on the step size after each episode")
+    eta_decay: float = _f(1.0, "factor on the step size (eta or lr) after each episode")
     epsilon_start: float = _f(1.0, "exploration in the first episode")
     epsilon_end: float = _f(0.001, "exploration at the least")
     epsilon_decay: float = _f(0.985, "factor on exploration after each episode")
