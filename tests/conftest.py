@@ -7,6 +7,7 @@ import pytest
 
 from fedqhd.encoders import ENCODERS
 from fedqhd.experiment.config import Config, resolve
+from fedqhd.interfaces import Transition
 
 TINY = {"clients": 2, "episodes": 6, "round_episodes": 4, "dims": [64, 96], "anchors": 40, "eval_episodes": 2}
 """A run of a second; the last round is shorter than the first."""
@@ -24,3 +25,15 @@ def encoder(request, rng):
 
 def tiny(out, **settings) -> Config:
     return resolve({**TINY, "out": str(out), **settings})
+
+
+def live(agent, steps, seed) -> list[int]:
+    """Let an agent of two state variables learn from a made-up world; what it did, to compare."""
+    world, actions = np.random.default_rng(seed), []
+    for k in range(steps):
+        s, s_next = world.normal(size=(2, 2)).astype(np.float32)
+        actions.append(agent.act(s))
+        agent.observe(Transition(s, actions[-1], float(world.normal()), 0.9, s_next))
+        if k % 5 == 4:
+            agent.end_episode()
+    return actions

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from conftest import live
 from fedqhd.agents import LEARNERS, QHDSettings
 from fedqhd.encoders import RandomFourier
 from fedqhd.interfaces import FedQHDError, Transition
@@ -100,31 +101,19 @@ def test_weights_that_do_not_fit_or_are_not_finite_are_refused():
 def test_divergence_is_noticed(learner):
     agent = make(learner, eta=1e30, batch_size=1)
 
-    def live():
+    def learn():
         for _ in range(10):
             agent.act(S[0])
             agent.observe(Transition(S[0], 0, 1.0, 0.9, S[1]))
 
     with pytest.raises(FedQHDError, match="eta=1e"):
-        live()
+        learn()
 
 
 @pytest.mark.parametrize("learner", sorted(LEARNERS))
 def test_state_restores_the_same_future(learner, rng):
     """After restore, everything that follows is the same to the bit."""
     agent = make(learner, batch_size=4)
-
-    def live(agent, steps, seed):
-        world = np.random.default_rng(seed)
-        actions = []
-        for k in range(steps):
-            s, s_next = world.normal(size=(2, 2)).astype(np.float32)
-            actions.append(agent.act(s))
-            agent.observe(Transition(s, actions[-1], float(world.normal()), 0.9, s_next))
-            if k % 5 == 4:
-                agent.end_episode()
-        return actions
-
     live(agent, 33, 1)
     copy = make(learner, batch_size=4)
     copy.restore(agent.state())

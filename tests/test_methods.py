@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from conftest import tiny
+from conftest import live, tiny
 from fedqhd.agents import QHDSettings, ReplayQHD
 from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.encoders import RandomFourier
@@ -206,21 +206,11 @@ def test_dqn_acts_on_the_values_it_reports():
 
 
 def test_dqn_state_restores_the_same_future():
-    def live(agent, seed, steps=60):
-        world, actions = np.random.default_rng(seed), []
-        for k in range(steps):
-            s, s_next = world.normal(size=(2, 2)).astype(np.float32)
-            actions.append(agent.act(s))
-            agent.observe(Transition(s, actions[-1], float(world.normal()), 0.9, s_next))
-            if k % 9 == 8:
-                agent.end_episode()
-        return actions
-
     quick = {"batch_size": 8, "update_every": 2, "learning_starts": 8, "target_steps": 7}
     agent, copy = make_dqn(0, **quick), make_dqn(3, **quick)
-    live(agent, 1)
+    live(agent, 60, 1)
     copy.restore(agent.state())
-    assert live(agent, 2) == live(copy, 2)
+    assert live(agent, 60, 2) == live(copy, 60, 2)
     assert same_parameters(agent, copy)
     assert agent.updates == copy.updates > 20
 
