@@ -73,6 +73,23 @@ def test_train_says_what_it_does_and_where_it_is(run):
     assert set(f"{needed} bytes_up_per_round bytes_down_per_round".split()) <= set(summary)
 
 
+def test_settings_that_do_not_concern_a_method_are_named(tmp_path):
+    dqn = ["--method", "fedavg-dqn", "--setting", "homogeneous", "--widths", 16, "--learning-starts", 30]
+    done = fedqhd("train", "--env", "CartPole-v1", *SMALL, *dqn, "--sigma", 2, "--out", tmp_path / "x")
+    assert done.returncode == 0, done.stderr
+    assert "note: dims, sigma do not concern fedavg-dqn and are left unused" in done.stdout
+
+
+def test_mixed_clients_in_worlds_that_differ(tmp_path):
+    mixed = ["--agents", "qhd", "dqn:16", "--dynamics", "length=0.3:1", "gravity=8:12", "--learning-starts", 30]
+    done = fedqhd(
+        "train", "--env", "CartPole-v1", "--setting", "heterogeneous", *SMALL, *mixed, "--out", tmp_path / "x"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "greedy return on the nominal environment" in done.stdout
+    assert fedqhd("evaluate", tmp_path / "x", "--episodes", 2).returncode == 0
+
+
 def test_curves_are_a_picture(run):
     with Image.open(run[0] / "curves.png") as picture:
         assert picture.width >= 800

@@ -239,6 +239,24 @@ def test_every_method_repeats_and_resumes(tmp_path, method, setting):
         assert a["protocol"] != "AnchorCompile"
 
 
+@pytest.mark.parametrize("env", ["Acrobot-v1", "MountainCar-v0", "LunarLander-v3"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_everywhere(tmp_path, env, method):
+    """One episode of each; CartPole is the environment of the other tests."""
+    short = {
+        "episodes": 1,
+        "round_episodes": 1,
+        "eval_episodes": 1,
+        "learning_starts": 64,
+        "update_every": 16,
+        "gradient_steps": 1,
+    }
+    summary = train(tiny(tmp_path, env=env, method=method, setting="homogeneous", widths=[16], **short))
+    assert summary["env"] == env
+    assert summary["env_steps"] > 0
+    assert np.isfinite(summary["greedy_return"])
+
+
 NINE = {
     "independent-qhd": {},
     "truncated-fedavg-qhd": {"setting": "homogeneous"},

@@ -139,6 +139,10 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     table.add_section()
     table.add_row("mean", f"{summary['final_return']:.1f}", f"{summary['greedy_return']:.1f}", style="bold")
     console.print(table)
+    if "greedy_return_nominal" in summary:
+        console.print(
+            f"greedy return on the nominal environment: {summary['greedy_return_nominal']:.1f}", highlight=False
+        )
     up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024
     console.print(
         f"{summary['env_steps']:,} steps in {summary['wall_seconds']:.1f} s ({summary['cpu_seconds']:.1f} CPU s); "
