@@ -47,7 +47,31 @@ def make_env(
     return env
 
 
-def draw_dynamics(ranges: Sequence[tuple[str, float, float]], rng: np.random.Generator) -> dict[str, float]:
+Range = tuple[str, float, float]
+
+
+def _constants(env: gymnasium.Env[Any, Any]) -> tuple[set[str], set[str]]:
+    """What of an environment's physics can be changed: arguments of its constructor, and numbers that it holds."""
+    arguments = set(inspect.signature(type(env.unwrapped).__init__).parameters) - {"self", "render_mode"}
+    return arguments, {k for k in dir(env.unwrapped) if isinstance(getattr(env.unwrapped, k, None), float | int)}
+
+
+def check_dynamics(env_id: str, ranges: Sequence[Range]) -> None:
+    """Refuse ranges of what the environment does not have, or that change its sign: no pole has length -1."""
+    env = make_env(env_id)
+    known = set.union(*_constants(env))
+    for name, low, high in ranges:
+        if name not in known:
+            raise FedQHDError(f"dynamics={name!r} is nothing {env_id} has{_nearest(name, known)}")
+        nominal = getattr(env.unwrapped, name, 0.0)
+        if min(nominal * low, nominal * high) < 0:
+            raise FedQHDError(
+                f"dynamics='{name}={low:g}:{high:g}' makes no sense: {env_id} has {nominal:g}, and the sign must stay"
+            )
+    env.close()
+
+
+def draw_dynamics(ranges: Sequence[Range], rng: np.random.Generator) -> dict[str, float]:
     """One world: each constant uniform in its range."""
     return {name: float(rng.uniform(low, high)) for name, low, high in ranges}
 
@@ -55,18 +79,8 @@ def draw_dynamics(ranges: Sequence[tuple[str, float, float]], rng: np.random.Gen
 def changed(
     env: gymnasium.Env[Any, Any], env_id: str, dynamics: Mapping[str, float], kwargs: Mapping[str, Any]
 ) -> gymnasium.Env[Any, Any]:
-    """The environment with other constants, of the same sign as the nominal ones: no pole has length -1."""
-    arguments = set(inspect.signature(type(env.unwrapped).__init__).parameters)
-    numbers = {k for k in dir(env.unwrapped) if isinstance(getattr(env.unwrapped, k, None), float | int)} - {"seed"}
-    for name, value in dynamics.items():
-        if name not in numbers | arguments:
-            raise FedQHDError(f"dynamics={name!r} is nothing {env_id} has{_nearest(name, numbers | arguments)}")
-        nominal = getattr(env.unwrapped, name, 0.0)
-        if nominal and nominal * value <= 0:
-            raise FedQHDError(
-                f"dynamics={name}={value:g} makes no sense: {env_id} has {nominal:g}, and the sign must stay"
-            )
-    given = {k: v for k, v in dynamics.items() if k in arguments}
+    """The environment with other constants."""
+    given = {k: v for k, v in dynamics.items() if k in _constants(env)[0]}
     if given:
         wind = {"enable_wind": True} if "wind_power" in given else {}
         try:

@@ -12,7 +12,7 @@ from fedqhd import rng
 from fedqhd.agents import LEARNERS, QHDSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder
-from fedqhd.envs import StateScaler, draw_dynamics, make_anchors, make_env, make_scaler, random_states
+from fedqhd.envs import StateScaler, check_dynamics, draw_dynamics, make_anchors, make_env, make_scaler, random_states
 from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_range
 from fedqhd.federation import AnchorCompile, Distilled, Independent, ParameterAverage, Truncated, VisitedAnchors, choose
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
@@ -118,6 +118,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     public = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
     env.close()
     ranges = [parse_range(spec) for spec in c.dynamics]
+    check_dynamics(c.env, ranges)
     dynamics = [draw_dynamics(ranges, rng.generator(c.seed, i, "world")) for i in range(c.clients)]
     envs = [make_env(c.env, dynamics=d) for d in dynamics]
     # An oracle is one agent that has the environments of all.
