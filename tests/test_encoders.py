@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedqhd.encoders import ENCODERS, ComplexFourier, RandomFourier, Symbolic, load_encoder
-from fedqhd.encoders.symbolic import SPAN
-from fedqhd.interfaces import FedQHDError
+from fedqhd.interfaces import SPAN, FedQHDError
 
 KINDS = sorted(ENCODERS)
 

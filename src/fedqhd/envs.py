@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from fedqhd.interfaces import Array, FedQHDError
+from fedqhd.interfaces import SPAN, Array, FedQHDError
 
 ROLLOUT_STEPS = 5_000
 ABSURD = 1e6
@@ -138,7 +138,7 @@ def make_scaler(
     rng: np.random.Generator,
 ) -> StateScaler:
     """`rollout`: mean and standard deviation of random rollouts. `box`: the environment's bounds to
-    [-1, 1]. `bounds`: the given low and high to [-1, 1]."""
+    [-SPAN, SPAN]. `bounds`: the given low and high to [-SPAN, SPAN]."""
     states = random_states(env, ROLLOUT_STEPS, rng)
     seen_low, seen_high = states.min(axis=0), states.max(axis=0)
     margin = (seen_high - seen_low) / 2
@@ -159,7 +159,7 @@ def make_scaler(
     if scaling == "rollout":
         shift, scale = states.mean(axis=0), states.std(axis=0)
     else:
-        shift, scale = (box_low + box_high) / 2, (box_high - box_low) / 2
+        shift, scale = (box_low + box_high) / 2, (box_high - box_low) / (2 * SPAN)
     scale = np.where(scale > 1e-8, scale, 1.0)  # a variable that never moved stays as it is
     return StateScaler(shift, scale, box_low, box_high)
 

@@ -18,6 +18,11 @@ Payload = Mapping[str, Array]
 """What travels: named arrays, nothing else, never pickles."""
 
 
+SPAN = 4.0
+"""Where an environment's box is known, its states are scaled to [-SPAN, SPAN]: about what standard deviations give,
+so that one bandwidth means much the same whatever the scaling."""
+
+
 class FedQHDError(Exception):
     """Something the user can put right; its text is one sentence that says how."""
 

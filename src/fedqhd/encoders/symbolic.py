@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fedqhd.encoders.base import NO_OMEGA, BaseEncoder
-from fedqhd.interfaces import Array
+from fedqhd.interfaces import SPAN, Array
 from fedqhd.kernels import SYMBOLIC
 
-SPAN = 4.0
-"""Levels cover [-SPAN, SPAN] of the scaled state; values beyond are taken as the end."""
 LEVELS = 129
+"""They cover [-SPAN, SPAN] of the scaled state; values beyond are taken as the end."""
 
 
 class Symbolic(BaseEncoder):

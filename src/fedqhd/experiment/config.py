@@ -50,8 +50,8 @@ class Config:
         "scale states by random rollouts, the environment's box, or given bounds",
         ("rollout", "box", "bounds"),
     )
-    scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -1")
-    scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 1")
+    scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -4")
+    scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 4")
     anchors: int = _f(200, "number of anchor states, m")
     anchor_source: str = _f("rollout", "where anchors come from", ("rollout", "uniform", "mix", "file", "visited"))
     anchor_file: str = _f("", "anchor_source=file: an .npy or .npz of raw states, one a row")
