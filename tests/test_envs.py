@@ -113,7 +113,7 @@ def test_bad_anchor_files(cartpole, tmp_path, content, says):
     ("env", "says"),
     [
         ("CartPole-v9999", "env='CartPole-v9999' is not an environment"),
-        ("CartPoel-v1", "did you mean CartPole-v1"),
+        ("CartPoel-v1", "did you mean 'CartPole-v1'"),
         ("Pendulum-v1", "needs discrete ones"),
         ("CarRacing-v3", "discrete|images"),
         (IMAGE, "not images"),

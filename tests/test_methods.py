@@ -351,7 +351,7 @@ def test_mistakes_are_named(tmp_path, given, says):
 @pytest.mark.parametrize(
     ("env", "dynamics", "says"),
     [
-        ("CartPole-v1", "lenght=0.3:1", "dynamics='lenght' is nothing CartPole-v1 has: did you mean length"),
+        ("CartPole-v1", "lenght=0.3:1", "dynamics='lenght' is nothing CartPole-v1 has .did you mean 'length'"),
         ("CartPole-v1", "length=-1:-0.5", "the sign must stay"),
         ("CartPole-v1", "length=-1:2", "the sign must stay"),
         ("LunarLander-v3", "gravity=-30:-20", "refused by LunarLander-v3"),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedqhd._version import __version__
-from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, nearest, resolve
-from fedqhd.interfaces import FedQHDError
+from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, resolve
+from fedqhd.interfaces import FedQHDError, nearest
 
 QHD_SETTINGS = {
     "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from fedqhd.interfaces import SPAN, Array, FedQHDError
+from fedqhd.interfaces import SPAN, Array, FedQHDError, nearest
 
 ROLLOUT_STEPS = 5_000
 ABSURD = 1e6
@@ -35,7 +34,7 @@ def make_env(
     except gymnasium.error.DependencyNotInstalled as error:
         raise FedQHDError(f"env={env_id!r} needs a package that is not installed: {error}") from error
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error, ModuleNotFoundError) as error:
-        hint = _nearest(env_id, gymnasium.registry) or ": give an id such as CartPole-v1"
+        hint = nearest(env_id, gymnasium.registry) or ": give an id such as CartPole-v1"
         raise FedQHDError(f"env={env_id!r} is not an environment that Gymnasium knows{hint}") from error
     if not isinstance(env.action_space, Discrete):
         raise FedQHDError(f"env={env_id!r} has actions {env.action_space}: Q-learning here needs discrete ones")
@@ -62,7 +61,7 @@ def check_dynamics(env_id: str, ranges: Sequence[Range]) -> None:
     known = set.union(*_constants(env))
     for name, low, high in ranges:
         if name not in known:
-            raise FedQHDError(f"dynamics={name!r} is nothing {env_id} has{_nearest(name, known)}")
+            raise FedQHDError(f"dynamics={name!r} is nothing {env_id} has{nearest(name, known)}")
         nominal = getattr(env.unwrapped, name, 0.0)
         if min(nominal * low, nominal * high) < 0:
             raise FedQHDError(
@@ -93,11 +92,6 @@ def changed(
     if hasattr(cart, "polemass_length"):  # what CartPole derives from its constants when it is made
         cart.total_mass, cart.polemass_length = cart.masspole + cart.masscart, cart.masspole * cart.length
     return env
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f": did you mean {near[0]}?" if near else ""
 
 
 class StateScaler(NamedTuple):

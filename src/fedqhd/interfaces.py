@@ -7,7 +7,8 @@ A file imports only from files to its left in that line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +26,12 @@ so that one bandwidth means much the same whatever the scaling."""
 
 class FedQHDError(Exception):
     """Something the user can put right; its text is one sentence that says how."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """' (did you mean X?)', or nothing where nothing is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 class Transition(NamedTuple):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import tomli_w
 
-from fedqhd.interfaces import FedQHDError
+from fedqhd.interfaces import FedQHDError, nearest
 
 QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd")
 DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
@@ -98,12 +97,6 @@ class Config:
 
 FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 TYPES: Mapping[str, Any] = typing.get_type_hints(Config)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """' (did you mean X?)', or nothing where nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def coerce(name: str, value: Any) -> Any:

@@ -101,8 +101,8 @@ class Progress:
 
     def left(self) -> float:
         """Seconds left, if the episodes to come take as long as those played."""
-        todo = self.config.episodes * self.config.clients - self.before - self.played
-        return (time.monotonic() - self.began) / max(self.played, 1) * todo
+        remaining = self.config.episodes * self.config.clients - self.before - self.played
+        return (time.monotonic() - self.began) / max(self.played, 1) * remaining
 
     def view(self) -> Group:
         total = self.config.episodes * self.config.clients
