@@ -162,8 +162,9 @@ def check(c: Config) -> None:
             raise FedQHDError(f"{name}={getattr(c, name)} is not possible: {rule}")
 
     for name, kind in TYPES.items():
-        if kind is int and name != "seed":
-            need(getattr(c, name) >= 1, name, "it must be at least 1")
+        least = 0 if name in ("seed", "fit_steps", "learning_starts") else 1
+        if kind is int:
+            need(getattr(c, name) >= least, name, f"it must be at least {least}")
     need(len(c.dims) > 0 and min(c.dims, default=0) >= 1, "dims", "give dimensions of at least 1")
     need(min(c.widths, default=0) >= 1, "widths", "give widths of at least 1")
     for name in ("sigma", "lr", "temperature"):
@@ -180,7 +181,6 @@ def check(c: Config) -> None:
     for name in ("epsilon_decay", "eta_decay"):
         need(0 < getattr(c, name) <= 1, name, "it must be above 0 and at most 1")
     need(c.batch_size <= c.replay_size, "batch_size", f"it must be at most replay_size={c.replay_size}")
-    need(c.seed >= 0, "seed", "it must be at least 0")
     need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
     need(
         c.method != "fedavg-dqn" or c.setting == "homogeneous", "setting",
