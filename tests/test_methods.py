@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from fedqhd.engines import LocalEngine
 from fedqhd.envs import make_env
 from fedqhd.experiment.build import build
 from fedqhd.experiment.run import train
-from fedqhd.federation import Distilled, ParameterAverage, Truncated, plan_rounds, run_rounds
+from fedqhd.federation import AnchorCompile, Distilled, ParameterAverage, Truncated, plan_rounds, run_rounds
 from fedqhd.interfaces import Episode, FedQHDError, Reply, Transition
 from fedqhd.models import MLP
 from fedqhd.policy import load_policy
@@ -79,6 +80,9 @@ def test_an_oracle_pools_all_environments(tmp_path):
     # Every step but those before the first full minibatch is an update of the one learner.
     assert summary["updates"] == summary["env_steps"] - 31
     assert summary["bytes_up_per_round"] == 0
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert sorted((r["client"], r["episode"]) for r in rows) == [(c, e) for c in range(3) for e in range(6)]
+    assert summary["final_return"] == pytest.approx(np.mean([r["return"] for r in rows]))
     (agent,) = agents_after(tiny(tmp_path, method="oracle-qhd", clients=3))
     assert agent.replay.size == summary["env_steps"]
 
@@ -279,6 +283,12 @@ def test_each_of_the_nine_learns_a_corridor_in_seconds(tmp_path, name):
     )  # fmt: skip
     # Optimal play ends with 0.5 on the average; standing still ends with -2.
     assert summary["greedy_return"] > 0.3
+
+
+@pytest.mark.parametrize("source", ["rollout", "visited"])
+def test_networks_of_one_shape_still_meet_on_the_anchors(tmp_path, source):
+    config = tiny(tmp_path, setting="heterogeneous", agents=["dqn:16"], anchor_source=source)
+    assert isinstance(build(config)[1].federation, AnchorCompile)
 
 
 def test_mixed_clients_meet_on_the_anchors(tmp_path):

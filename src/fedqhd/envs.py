@@ -55,9 +55,8 @@ def _constants(env: gymnasium.Env[Any, Any]) -> tuple[set[str], set[str]]:
     return arguments, {k for k in dir(env.unwrapped) if isinstance(getattr(env.unwrapped, k, None), float | int)}
 
 
-def check_dynamics(env_id: str, ranges: Sequence[Range]) -> None:
+def check_dynamics(env: gymnasium.Env[Any, Any], env_id: str, ranges: Sequence[Range]) -> None:
     """Refuse ranges of what the environment does not have, or that change its sign: no pole has length -1."""
-    env = make_env(env_id)
     known = set.union(*_constants(env))
     for name, low, high in ranges:
         if name not in known:
@@ -67,7 +66,6 @@ def check_dynamics(env_id: str, ranges: Sequence[Range]) -> None:
             raise FedQHDError(
                 f"dynamics='{name}={low:g}:{high:g}' makes no sense: {env_id} has {nominal:g}, and the sign must stay"
             )
-    env.close()
 
 
 def draw_dynamics(ranges: Sequence[Range], rng: np.random.Generator) -> dict[str, float]:

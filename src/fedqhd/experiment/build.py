@@ -99,10 +99,12 @@ def make_federation(c: Config, agents: Sequence[Agent], anchors: Array | None, n
     if c.method == "fedavg-dqn":
         return ParameterAverage()
     if anchors is None:
-        return choose([a.fingerprint() for a in agents], VisitedAnchors(c.anchors, c.clients, n))
-    if c.method == "distilled-feddqn":
+        through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, n)
+    elif c.method == "distilled-feddqn":
         return Distilled(anchors, c.temperature)
-    through_anchors = AnchorCompile(anchors)
+    else:
+        through_anchors = AnchorCompile(anchors)
+    # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q.
     return through_anchors if c.agents else choose([a.fingerprint() for a in agents], through_anchors)
 
 
@@ -116,9 +118,9 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
         anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
         anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
     public = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
-    env.close()
     ranges = [parse_range(spec) for spec in c.dynamics]
-    check_dynamics(c.env, ranges)
+    check_dynamics(env, c.env, ranges)
+    env.close()
     dynamics = [draw_dynamics(ranges, rng.generator(c.seed, i, "world")) for i in range(c.clients)]
     envs = [make_env(c.env, dynamics=d) for d in dynamics]
     # An oracle is one agent that has the environments of all.
