@@ -11,7 +11,7 @@ import numpy as np
 
 from fedqhd import rng
 from fedqhd.envs import StateScaler
-from fedqhd.interfaces import Agent, Array, Episode, Federation, FedQHDError, Payload, Reply, Transition
+from fedqhd.interfaces import Agent, Array, Episode, Federation, FedQHDError, Payload, Reply, Transition, under
 
 
 def ignore(episode: Episode) -> None:
@@ -136,7 +136,7 @@ class LocalClient:
         return {**{f"agent.{k}": v for k, v in self.agent.state().items()}, **own}
 
     def restore(self, p: Payload) -> None:
-        self.agent.restore({k.removeprefix("agent."): v for k, v in p.items() if k.startswith("agent.")})
+        self.agent.restore(under(p, "agent."))
         self.episodes, self._met = int(p["episodes"]), int(p["met"])
         self._kept[:] = p["kept"]
         self._rng = rng.unpack(p["rng"])

@@ -24,6 +24,11 @@ SPAN = 4.0
 so that one bandwidth means much the same whatever the scaling."""
 
 
+def under(p: Payload, prefix: str) -> dict[str, Array]:
+    """The arrays of a payload whose names begin with `prefix`, without it."""
+    return {k.removeprefix(prefix): v for k, v in p.items() if k.startswith(prefix)}
+
+
 class FedQHDError(Exception):
     """Something the user can put right; its text is one sentence that says how."""
 

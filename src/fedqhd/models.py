@@ -10,7 +10,7 @@ import numpy as np
 from fedqhd import kernels
 from fedqhd.encoders import BaseEncoder, from_arrays
 from fedqhd.files import damaged
-from fedqhd.interfaces import Array, FedQHDError, Model, Payload, real_view
+from fedqhd.interfaces import Array, FedQHDError, Model, Payload, real_view, under
 
 
 class Readout:
@@ -50,8 +50,8 @@ class Readout:
 
     @classmethod
     def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Readout:
-        parts = {k.removeprefix("encoder."): v for k, v in arrays.items() if k.startswith("encoder.")}
-        return cls(from_arrays(about["encoder"], parts, about["fingerprint"], source), arrays["W"])
+        encoder = from_arrays(about["encoder"], under(arrays, "encoder."), about["fingerprint"], source)
+        return cls(encoder, arrays["W"])
 
 
 class MLP:

@@ -17,11 +17,9 @@ from torch.nn import functional as F
 
 from fedqhd import kernels, rng
 from fedqhd.agents.exploration import Exploration
-from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition
+from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, under
 from fedqhd.models import MLP
 from fedqhd.replay import Replay
-
-HIDDEN = (128, 128)
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,6 @@ class DQN:
         for k, param in enumerate(self._params):
             self._views[k][:] = p[f"params.{k}"]
             self._target[k].copy_(torch.from_numpy(p[f"target.{k}"]))
-            prefix = f"adam.{k}."
-            moments = {name.removeprefix(prefix): v for name, v in p.items() if name.startswith(prefix)}
+            moments = under(p, f"adam.{k}.")
             self._adam.state[param] = {name: torch.from_numpy(v.copy()) for name, v in moments.items()}
-        self.replay.restore({k.removeprefix("replay."): v for k, v in p.items() if k.startswith("replay.")})
+        self.replay.restore(under(p, "replay."))

@@ -13,7 +13,7 @@ from fedqhd import kernels, rng
 from fedqhd.agents.exploration import Exploration
 from fedqhd.agents.td import q_values
 from fedqhd.encoders import BaseEncoder
-from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, real_view
+from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, real_view, under
 from fedqhd.models import Readout
 from fedqhd.replay import Replay
 from fedqhd.theory.ridge import Ridge
@@ -196,7 +196,7 @@ class ReplayQHD(QHD):
         super().restore(p)
         self.W_target[:] = p["W_target"]
         self._steps = int(p["steps"])
-        self.replay.restore({k.removeprefix("replay."): v for k, v in p.items() if k.startswith("replay.")})
+        self.replay.restore(under(p, "replay."))
 
 
 LEARNERS: Mapping[str, type[QHD]] = {"replay": ReplayQHD, "online": OnlineQHD}

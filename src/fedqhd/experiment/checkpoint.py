@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fedqhd.client import LocalClient
 from fedqhd.files import read_arrays, write_arrays
-from fedqhd.interfaces import Payload
+from fedqhd.interfaces import Payload, under
 
 
 class Checkpoint(NamedTuple):
@@ -35,10 +35,6 @@ def load(folder: Path, clients: Sequence[LocalClient]) -> Checkpoint | None:
     if not path_of(folder).exists():
         return None
     arrays, about = read_arrays(path_of(folder))
-
-    def under(prefix: str) -> Payload:
-        return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
     for client in clients:
-        client.restore(under(f"{client.index}/"))
-    return Checkpoint(about["rounds_done"], under("teacher/"), about["totals"])
+        client.restore(under(arrays, f"{client.index}/"))
+    return Checkpoint(about["rounds_done"], under(arrays, "teacher/"), about["totals"])

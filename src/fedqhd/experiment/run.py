@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -28,16 +28,9 @@ LAST = 100
 """The final return is the mean over this many last episodes."""
 
 
-class Listener(Protocol):
-    """Who wants to know how a run goes."""
+class Listener:
+    """Who wants to know how a run goes; this one does nothing with it."""
 
-    def start(self, config: Config, rounds: int, rounds_done: int) -> None: ...
-    def episode(self, episode: Episode) -> None: ...
-    def round(self, k: int, replies: Sequence[Reply]) -> None: ...
-    def evaluating(self) -> None: ...
-
-
-class Silent:
     def start(self, config: Config, rounds: int, rounds_done: int) -> None: ...
     def episode(self, episode: Episode) -> None: ...
     def round(self, k: int, replies: Sequence[Reply]) -> None: ...
@@ -48,7 +41,7 @@ def train(
     config: Config, *, overwrite: bool = False, resume: bool = False, listener: Listener | None = None
 ) -> dict[str, Any]:
     """Run to the end and return the summary; everything is in `config.folder`."""
-    listener = listener or Silent()
+    listener = listener or Listener()
     folder = config.folder
     summary_file = folder / "summary.json"
     claim(config, overwrite, resume)
@@ -141,7 +134,7 @@ def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
     return [
         {
             "round": k,
-            "client": r.client,
+            "client": e.client,
             "episode": e.episode,
             "return": e.ret,
             "length": e.length,
@@ -160,16 +153,13 @@ def keep_rounds(metrics: Path, rounds: int) -> None:
     write_bytes(metrics, "".join(line for line in whole if json.loads(line)["round"] < rounds).encode())
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def final_returns(folder: Path, clients: int, episodes: int) -> Array:
-    """Each client's mean training return over its last episodes, (N,)."""
-    returns = np.zeros((clients, episodes))
-    for row in read_metrics(folder):
+def training_returns(folder: Path, clients: int, episodes: int) -> Array:
+    """The return of every training episode of every client, (N, episodes); NaN where none was recorded."""
+    returns = np.full((clients, episodes), np.nan)
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
         returns[row["client"], row["episode"]] = row["return"]
-    return returns[:, -LAST:].mean(axis=1)
+    return returns
 
 
 def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[str, Any]) -> dict[str, Any]:
@@ -182,7 +172,7 @@ def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[
             greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
             if c.dynamics:
                 nominal.append(greedy_returns(policy, make_env(c.env), c.eval_episodes, c.seed, site).mean())
-    final = final_returns(c.folder, c.clients, c.episodes)
+    final = training_returns(c.folder, c.clients, c.episodes)[:, -LAST:].mean(axis=1)
     seconds = totals["seconds"]
     split = {name: seconds[name] for name in ("environment", "acting", "learning")}
     return {

@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from fedqhd.experiment.run import read_metrics
+from fedqhd.experiment.run import training_returns
 from fedqhd.interfaces import Array
 
 matplotlib.use("Agg")
@@ -27,9 +27,7 @@ def smooth(y: Array, width: int) -> Array:
 def curves(folder: Path) -> Path:
     """Learning curves of a run: each client thin, their mean bold."""
     summary = json.loads((folder / "summary.json").read_text())
-    returns = np.full((summary["clients"], summary["episodes"]), np.nan)
-    for row in read_metrics(folder):
-        returns[row["client"], row["episode"]] = row["return"]
+    returns = training_returns(folder, summary["clients"], summary["episodes"])
     width = min(SMOOTH, max(1, summary["episodes"] // 10))
     episodes = np.arange(1, summary["episodes"] + 1)
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedqhd.experiment.config import Config
+from fedqhd.experiment.run import Listener
 from fedqhd.interfaces import Episode, Reply
 
 RECENT = 20
@@ -28,7 +29,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Progress:
+class Progress(Listener):
     """Follows a run. Use as a context manager: the live view must be closed whatever happens."""
 
     def __init__(self, console: Console) -> None:
