@@ -1,7 +1,8 @@
 """Our DQN is no strawman: one DQN alone beside published references and, on CartPole, Stable-Baselines3's.
 
-Both get the same network, minibatches, updates a step, target period, memory, scaling and number of steps. Theirs has
-no double-Q, and its epsilon and step size fall with steps, not episodes. CPU seconds are of training, taken in turn in
+Both get the same network, minibatches, updates a step, target period, memory, scaling, Huber loss (theirs is linear from
+an error of 1 on, so it gets rewards divided by our threshold) and number of steps. Theirs has no double-Q, and its
+epsilon and step size fall with steps, not episodes. CPU seconds are of training, taken in turn in
 one process.
 """
 
@@ -15,7 +16,7 @@ from time import process_time
 import numpy as np
 import torch
 from cells import ROOT, head
-from gymnasium.wrappers import TransformObservation
+from gymnasium.wrappers import TransformObservation, TransformReward
 from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
@@ -60,8 +61,9 @@ def theirs(c: Config, steps: int) -> tuple[float, float]:
 
     # The share of the run after which our epsilon is at its floor.
     fraction = min(1.0, np.log(c.epsilon_end) / np.log(c.epsilon_decay) / c.episodes)
+    training = TransformReward(scaled(make_env(c.env)), lambda r: r / c.huber)
     model = DQN(
-        "MlpPolicy", scaled(make_env(c.env)), buffer_size=c.replay_size, batch_size=c.batch_size,
+        "MlpPolicy", training, buffer_size=c.replay_size, batch_size=c.batch_size,
         learning_rate=lambda left: c.lr * c.eta_decay ** (c.episodes * (1 - left)),
         learning_starts=c.learning_starts, train_freq=c.update_every, gradient_steps=c.gradient_steps, gamma=c.gamma,
         target_update_interval=c.target_steps, exploration_fraction=fraction, exploration_final_eps=c.epsilon_end,

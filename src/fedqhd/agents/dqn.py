@@ -34,6 +34,7 @@ class DQNSettings(Exploration):
     replay_size: int = 50_000
     learning_starts: int = 1_000
     target_steps: int = 500
+    huber: float = 1.0
     fit_loss: str = "mse"
     fit_steps: int = 100
     fit_batch: int = 64
@@ -119,7 +120,8 @@ class DQN:
         with torch.no_grad():
             best = forward(self._params, s_next).argmax(1, keepdim=True)
             y = r + discount * forward(self._target, s_next).gather(1, best).squeeze(1)
-        self._descend(F.smooth_l1_loss(forward(self._params, s).gather(1, a.unsqueeze(1)).squeeze(1), y))
+        q = forward(self._params, s).gather(1, a.unsqueeze(1)).squeeze(1)
+        self._descend(F.huber_loss(q, y, delta=self.settings.huber))
 
     def _descend(self, loss: Tensor) -> None:
         if not np.isfinite(loss.item()):

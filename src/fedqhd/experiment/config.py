@@ -75,6 +75,7 @@ class Config:
     gradient_steps: int = _f(1, "DQN: minibatches at each update")
     learning_starts: int = _f(1000, "DQN: steps before the first update")
     target_steps: int = _f(500, "DQN: steps between target syncs")
+    huber: float = _f(1.0, "DQN: TD error from which on the loss grows linearly")
     fit_steps: int = _f(100, "DQN: Adam steps on a teacher")
     fit_batch: int = _f(64, "DQN: anchors a step on a teacher")
     temperature: float = _f(1.0, "distilled-feddqn: softmax(Q / temperature)")
@@ -167,7 +168,7 @@ def check(c: Config) -> None:
             need(getattr(c, name) >= least, name, f"it must be at least {least}")
     need(len(c.dims) > 0 and min(c.dims, default=0) >= 1, "dims", "give dimensions of at least 1")
     need(min(c.widths, default=0) >= 1, "widths", "give widths of at least 1")
-    for name in ("sigma", "lr", "temperature"):
+    for name in ("sigma", "lr", "huber", "temperature"):
         need(getattr(c, name) > 0, name, "it must be above 0")
     need(0 <= c.sigma_spread < 1, "sigma_spread", "it must be at least 0 and below 1")
     need(c.lam >= 0, "lam", "it must be at least 0")
