@@ -1,7 +1,7 @@
 """Our DQN is no strawman: one DQN alone beside published references and, on CartPole, Stable-Baselines3's.
 
-Both get the same network, minibatches, updates a step, target period, memory, scaling, Huber loss (theirs is linear from
-an error of 1 on, so it gets rewards divided by our threshold) and number of steps. Theirs has no double-Q, and its
+Both get the same network, minibatches, updates a step, target period, memory, scaling, number of steps and Huber loss
+(theirs is linear from an error of 1 on, so it gets rewards divided by our threshold). Theirs has no double-Q, and its
 epsilon and step size fall with steps, not episodes. CPU seconds are of training, taken in turn in
 one process.
 """
@@ -32,7 +32,7 @@ BESIDE = "CartPole-v1"
 # Environment: episodes of ours, and the greedy return that a DQN should reach (RL-Zoo and CleanRL, 50,000 to 120,000
 # steps: CartPole 500 and 488.7, Acrobot -76.6 and -91.5, MountainCar -100.8 and -195, LunarLander 154).
 CASES = {
-    "CartPole-v1": (500, 475),
+    "CartPole-v1": (450, 475),
     "Acrobot-v1": (700, -90),
     "MountainCar-v0": (600, -130),
     "LunarLander-v3": (350, 150),
