@@ -128,7 +128,7 @@ def test_play_writes_a_gif(run, tmp_path):
         ("train --clients 0", "clients=0"),
         ("train --dims 0", "dims=(0,)"),
         ("train --clients 2 --weights 0.5 0.6", "weights=(0.5, 0.6)"),
-        ("train --weights often", "weights='often'"),
+        ("train --weights often", "weights=often"),
         ("train --lam -1", "lam=-1.0"),
         ("train --anchor-source file --anchor-file none.npy", "anchor_file='none.npy'"),
         ("train --clients five", "--clients: invalid int value: 'five'"),

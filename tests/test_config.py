@@ -31,7 +31,7 @@ def test_layers(tmp_path):
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("setting", ["homogeneous", "heterogeneous"])
-@pytest.mark.parametrize("learner", ["replay", "online"])
+@pytest.mark.parametrize("learner", ["replay", "online", "least-squares"])
 def test_every_shipped_file_is_valid(name, setting, learner):
     env = tomllib.loads((resources.files("fedqhd") / "configs" / name).read_text())["env"]
     config = resolve({"env": env, "setting": setting, "learner": learner})

@@ -50,7 +50,7 @@ def same_parameters(a, b):
     return all(np.array_equal(x, y) for x, y in zip(a.params().values(), b.params().values(), strict=True))
 
 
-@pytest.mark.parametrize("learner", ["replay", "online"])
+@pytest.mark.parametrize("learner", ["replay", "online", "least-squares"])
 def test_truncated_with_a_shared_encoder_is_algorithm_1(tmp_path, learner):
     options = {"setting": "homogeneous", "learner": learner}
     fed = agents_after(tiny(tmp_path, method="fedqhd", **options))
@@ -64,7 +64,7 @@ def test_one_federated_client_is_an_independent_one(tmp_path, setting):
     assert same_parameters(*(agents_after(tiny(tmp_path, method=m, **one))[0] for m in ("fedqhd", "independent-qhd")))
 
 
-@pytest.mark.parametrize("learner", ["replay", "online"])
+@pytest.mark.parametrize("learner", ["replay", "online", "least-squares"])
 def test_an_oracle_of_one_environment_is_an_independent_client(tmp_path, learner):
     one = {"clients": 1, "setting": "homogeneous", "learner": learner}
     assert same_parameters(

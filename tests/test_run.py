@@ -22,7 +22,7 @@ from fedqhd.policy import load_policy
 from worlds import CORRIDOR
 
 BOTH = pytest.mark.parametrize("setting", ["homogeneous", "heterogeneous"])
-LEARNERS = pytest.mark.parametrize("learner", ["replay", "online"])
+LEARNERS = pytest.mark.parametrize("learner", ["replay", "online", "least-squares"])
 
 
 def models(folder):
@@ -217,7 +217,7 @@ def test_a_reward_that_is_not_finite_stops_the_run_and_keeps_what_was_written(tm
     assert [r["episode"] for r in rows if r["client"] == 0] == [0, 1, 2, 3]
 
 
-@LEARNERS
+@pytest.mark.parametrize("learner", ["replay", "online"])
 def test_divergence_stops_the_run_with_client_and_episode(tmp_path, learner):
     with pytest.raises(FedQHDError, match=r"client \d, episode \d+: .*eta="):
         train(tiny(tmp_path, learner=learner, eta=1e6, step="plain", episodes=40))

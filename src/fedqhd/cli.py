@@ -15,6 +15,7 @@ from fedqhd.interfaces import FedQHDError, nearest
 
 QHD_SETTINGS = {
     "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
+    "fit_lam", "ridge", "sweeps", "damping", "refit", "clip", "explore", "bonus", "exchange",
 }  # fmt: skip
 
 
@@ -26,15 +27,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def weights(words: list[str]) -> str | tuple[float, ...]:
-    """`uniform`, `steps`, or a number for each client."""
-    if words in (["uniform"], ["steps"]):
-        return words[0]
+    """The name of a rule, or a number for each client."""
     try:
         return tuple(float(w) for w in words)
     except ValueError:
-        raise FedQHDError(
-            f"weights={' '.join(words)!r} is unknown: choose uniform, steps, or give one number a client"
-        ) from None
+        return " ".join(words)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

@@ -207,10 +207,10 @@ class Engine(Protocol):
 
 
 def real_view(W: Array) -> Array:
-    """(D, A) weights as the float32 rows (A, R) that the kernels read; a view, never a copy.
+    """(D, A) weights in Fortran order as the real rows (A, R) that the kernels read; a view, never a copy.
 
     Complex weights are seen as interleaved real and imaginary parts (R = 2D), because
     Re(Phi^H w) = Re Phi . Re w + Im Phi . Im w is a real dot product of such rows.
     """
     rows = W.T
-    return rows.view(np.float32) if np.iscomplexobj(W) else rows
+    return rows.view(W.real.dtype) if np.iscomplexobj(W) else rows

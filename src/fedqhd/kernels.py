@@ -165,7 +165,7 @@ def greedy(q, u):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _refresh(kind, Omega, b, items, z, seen, phi):  # type: ignore[no-untyped-def]
+def refresh(kind, Omega, b, items, z, seen, phi):  # type: ignore[no-untyped-def]
     """Make phi = Phi(z) and seen = z, unless they are: the next state of one step is the state of the next."""
     same = True
     for j in range(z.shape[0]):
@@ -178,7 +178,7 @@ def _refresh(kind, Omega, b, items, z, seen, phi):  # type: ignore[no-untyped-de
 @_jit
 def act(kind, Omega, b, items, z, seen, phi, W, q, epsilon, u_explore, u_action):  # type: ignore[no-untyped-def]
     """Epsilon-greedy action; leaves Q(z, .) in q. -1: Q is not finite."""
-    _refresh(kind, Omega, b, items, z, seen, phi)
+    refresh(kind, Omega, b, items, z, seen, phi)
     for a in range(W.shape[0]):
         q[a] = _dot(phi, W[a])
     best = greedy(q, u_action)
@@ -190,7 +190,7 @@ def act(kind, Omega, b, items, z, seen, phi, W, q, epsilon, u_explore, u_action)
 @_jit
 def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, seen, phi, phi_next, W):  # type: ignore[no-untyped-def]
     """One TD step on the transition just met; leaves Phi(z_next) in phi_next. Returns the TD error."""
-    _refresh(kind, Omega, b, items, z, seen, phi)
+    refresh(kind, Omega, b, items, z, seen, phi)
     _encode(kind, z_next, Omega, b, items, 0, _dimension(kind, Omega, items), phi_next)
     best = _dot(phi_next, W[0])
     for k in range(1, W.shape[0]):

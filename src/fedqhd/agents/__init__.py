@@ -1,5 +1,10 @@
 """Learners behind one interface, `fedqhd.interfaces.Agent`."""
 
-from fedqhd.agents.qhd import LEARNERS, QHD, OnlineQHD, QHDSettings, ReplayQHD
+from collections.abc import Mapping
 
-__all__ = ["LEARNERS", "QHD", "OnlineQHD", "QHDSettings", "ReplayQHD"]
+from fedqhd.agents.least_squares import LeastSquaresQHD
+from fedqhd.agents.qhd import QHD, OnlineQHD, QHDSettings, ReplayQHD
+
+LEARNERS: Mapping[str, type[QHD]] = {"replay": ReplayQHD, "online": OnlineQHD, "least-squares": LeastSquaresQHD}
+
+__all__ = ["LEARNERS", "QHD", "LeastSquaresQHD", "OnlineQHD", "QHDSettings", "ReplayQHD"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,15 @@ class QHDSettings(Exploration):
     replay_size: int = 10_000
     lam: float = 1e-2
     compile: str = "warm-start"
+    fit_lam: float = 0.3
+    ridge: str = "given"
+    sweeps: int = 10
+    damping: float = 0.3
+    refit: float = 0.1
+    clip: str = "returns"
+    explore: str = "epsilon"
+    bonus: float = 0.1
+    exchange: str = "model"
 
 
 class QHD(ABC):
@@ -197,6 +205,3 @@ class ReplayQHD(QHD):
         self.W_target[:] = p["W_target"]
         self._steps = int(p["steps"])
         self.replay.restore(under(p, "replay."))
-
-
-LEARNERS: Mapping[str, type[QHD]] = {"replay": ReplayQHD, "online": OnlineQHD}

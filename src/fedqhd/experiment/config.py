@@ -20,7 +20,7 @@ from fedqhd.interfaces import FedQHDError, nearest
 QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd")
 DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
 SETTINGS = ("homogeneous", "heterogeneous")
-LEARNERS = ("replay", "online")
+LEARNERS = ("replay", "online", "least-squares")
 
 
 def _f(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
@@ -56,7 +56,9 @@ class Config:
     anchor_file: str = _f("", "anchor_source=file: an .npy or .npz of raw states, one a row")
     compile: str = _f("warm-start", "how a teacher is compiled into W", ("warm-start", "overwrite"))
     lam: float = _f(1e-2, "ridge of the compilation, lambda")
-    weights: str | tuple[float, ...] = _f("uniform", "federation weights: uniform, steps, or one number a client")
+    weights: str | tuple[float, ...] = _f(
+        "uniform", "federation weights: uniform, steps, precision, or one number a client"
+    )
     gamma: float = _f(0.99, "discount")
     step: str = _f(
         "normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", ("plain", "normalised")
@@ -70,6 +72,15 @@ class Config:
     update_every: int = _f(1, "replay: steps between updates")
     replay_size: int = _f(10_000, "replay: transitions kept a client")
     target_every: int = _f(1, "replay: episodes between target syncs, tau")
+    fit_lam: float = _f(0.3, "least-squares: ridge of a fit")
+    ridge: str = _f("given", "least-squares: fit_lam as given, or by leave-one-out error", ("given", "leave-one-out"))
+    sweeps: int = _f(10, "least-squares: sweeps a fit")
+    damping: float = _f(0.3, "least-squares: first step towards a fit, rho")
+    refit: float = _f(0.1, "least-squares: share of new transitions in the memory that calls for a fit")
+    clip: str = _f("returns", "least-squares: keep targets in the range of returns met", ("returns", "off"))
+    explore: str = _f("epsilon", "least-squares: explore by chance, or by an optimism bonus", ("epsilon", "bonus"))
+    bonus: float = _f(0.1, "explore=bonus: optimism, in units of the range of returns")
+    exchange: str = _f("model", "send W or Q on anchors, or normal equations (one encoder)", ("model", "statistics"))
     widths: tuple[int, ...] = _f((128,), "DQN: widths of two hidden layers, the first (homogeneous) or cycled")
     lr: float = _f(1e-3, "DQN: step size of Adam")
     gradient_steps: int = _f(1, "DQN: minibatches at each update")
@@ -171,7 +182,16 @@ def check(c: Config) -> None:
     for name in ("sigma", "lr", "huber", "temperature"):
         need(getattr(c, name) > 0, name, "it must be above 0")
     need(0 <= c.sigma_spread < 1, "sigma_spread", "it must be at least 0 and below 1")
-    need(c.lam >= 0, "lam", "it must be at least 0")
+    for name in ("lam", "fit_lam", "bonus"):
+        need(getattr(c, name) >= 0, name, "it must be at least 0")
+    solves = c.learner == "least-squares" and c.method in QHD_METHODS and not any(k != "qhd" for k in c.agents)
+    need(c.weights != "precision" or (solves and c.method == "fedqhd"), "weights",
+         "only method=fedqhd with learner=least-squares knows how certain it is")  # fmt: skip
+    need(c.weights != "precision" or c.anchor_source != "visited", "anchor_source",
+         "precision weights take anchors that are there from the start: rollout, uniform, mix or file")  # fmt: skip
+    need(c.explore != "bonus" or solves, "explore", "only learner=least-squares knows where it is uncertain")
+    need(c.exchange != "statistics" or (solves and c.method == "fedqhd" and c.setting == "homogeneous"), "exchange",
+         "normal equations add up for method=fedqhd with learner=least-squares and one encoder")  # fmt: skip
     need(0 <= c.gamma <= 1, "gamma", "it must be from 0 to 1")
     need(c.eta > 0, "eta", "it must be above 0")
     need(
@@ -179,7 +199,7 @@ def check(c: Config) -> None:
         "epsilon_start",
         f"1 >= epsilon_start >= epsilon_end={c.epsilon_end} >= 0 is needed",
     )
-    for name in ("epsilon_decay", "eta_decay"):
+    for name in ("epsilon_decay", "eta_decay", "damping", "refit"):
         need(0 < getattr(c, name) <= 1, name, "it must be above 0 and at most 1")
     need(c.batch_size <= c.replay_size, "batch_size", f"it must be at most replay_size={c.replay_size}")
     need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
@@ -201,7 +221,8 @@ def check(c: Config) -> None:
     for spec in c.dynamics:
         parse_range(spec)
     if isinstance(c.weights, str):
-        need(c.weights in ("uniform", "steps"), "weights", "choose uniform, steps, or give one number a client")
+        names = ("uniform", "steps", "precision")
+        need(c.weights in names, "weights", "choose uniform, steps, precision, or give one number a client")
     else:
         total = sum(c.weights)
         need(len(c.weights) == c.clients, "weights", f"give one number a client, {c.clients} in all")

@@ -13,6 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedqhd._version import __version__
+from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import LocalClient
 from fedqhd.engines import LocalEngine
 from fedqhd.envs import make_env
@@ -174,6 +175,7 @@ def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[
                 nominal.append(greedy_returns(policy, make_env(c.env), c.eval_episodes, c.seed, site).mean())
     final = training_returns(c.folder, c.clients, c.episodes)[:, -LAST:].mean(axis=1)
     seconds = totals["seconds"]
+    solvers = [client.agent for client in clients if isinstance(client.agent, LeastSquaresQHD)]
     split = {name: seconds[name] for name in ("environment", "acting", "learning")}
     return {
         "env": c.env,
@@ -196,6 +198,7 @@ def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[
         "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
         "agents": len(clients),
         "updates": sum(client.agent.updates for client in clients),
+        **({"fit_alarms": sum(a.alarms for a in solvers)} if solvers else {}),
         **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
         "version": __version__,
     }

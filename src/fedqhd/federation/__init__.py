@@ -2,6 +2,7 @@
 
 from fedqhd.federation.aggregate import weighted_mean
 from fedqhd.federation.baselines import Distilled, Independent, Truncated
+from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
 from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, VisitedAnchors, choose
 from fedqhd.federation.rounds import plan_rounds, run_rounds
 
@@ -9,7 +10,9 @@ __all__ = [
     "AnchorCompile",
     "Distilled",
     "Independent",
+    "NormalExchange",
     "ParameterAverage",
+    "PrecisionCompile",
     "Truncated",
     "VisitedAnchors",
     "choose",

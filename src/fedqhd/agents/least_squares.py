@@ -1,0 +1,213 @@
+"""Least squares: the client solves for W instead of stepping towards it.
+
+Fitted Q-iteration over all that it remembers. A sweep makes targets with the present W and moves W towards their fit,
+
+    y   = clip(r + discount * max_a Q(s', a))
+    W_a <- W_a + rho (fit_a(y) - W_a),   fit_a(y) = argmin ||X_a w - y||^2 + lam ||w - V_a||^2
+
+with V what W was at the last round. Where a client has no data, or hardly took an action, it keeps what the federation
+knows; the more often a direction was met, the less V matters. The range of y is what returns have shown to be possible.
+rho halves when a sweep makes the Bellman error grow and recovers while it falls, and a fit that raises it is undone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedqhd import kernels
+from fedqhd.agents.qhd import QHD
+from fedqhd.interfaces import Array, FedQHDError, Payload, Transition, under
+from fedqhd.replay import Trajectories
+from fedqhd.theory.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out
+
+log = logging.getLogger(__name__)
+
+FEWEST = 50
+"""New transitions that the first fits wait for; later ones wait for a share of the memory."""
+LEAST_RHO = 0.05
+ALARM = 2.0
+"""A fit that multiplies the Bellman error by more than this is undone."""
+DENSE = 4096
+"""Features up to which D x D matrices are kept; beyond, conjugate gradients on the stored rows."""
+CG_STEPS = 10
+LAMBDAS = 10.0 ** np.arange(-2, 2.5, 0.5)
+"""Among which leave-one-out chooses, by its error on at most LOO_ROWS rows."""
+LOO_ROWS = 1000
+
+
+class LeastSquaresQHD(QHD):
+    """Fits W to the targets of everything remembered, a few damped sweeps at a time."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        c, p, actions = self.settings, len(self._phi), self.W.shape[1]
+        # In double precision sums over clients equal the sum over all; alone, single is enough and twice as fast.
+        dtype = np.float64 if c.exchange == "statistics" else np.float32
+        self.memory = Trajectories(c.replay_size, self.encoder.n, p, dtype)
+        self.normal = NormalEquations(actions, p if p <= DENSE else 0)
+        self.V = np.zeros((p, actions))
+        self.lam, self.rho, self.alarms = c.fit_lam, c.damping, 0
+        self.low, self.high = np.inf, -np.inf
+        self._lam_rows = self._new = 0
+        self._awaited: Array | None = None
+        self._rewards: list[tuple[float, float]] = []
+        self._whiten: Array | None = None
+
+    def act(self, s: Array) -> int:
+        """explore=bonus: greedy for Q + bonus sqrt(uncertainty), in units of the range of returns; no epsilon."""
+        if self.settings.explore == "epsilon":
+            return super().act(s)
+        u_action = self._rng.random(2)[1]
+        kernels.refresh(*self._args, s, self._seen, self._phi)
+        np.dot(self._rows, self._phi, out=self._q)
+        if self._whiten is not None:
+            share = np.linalg.norm(self._whiten @ self._phi, axis=1) / np.linalg.norm(self._phi)
+            self._q += self.settings.bonus * (self.high - self.low) * share
+        return int(kernels.greedy(self._q, u_action))
+
+    def observe(self, t: Transition) -> None:
+        if self._awaited is None or not np.array_equal(t.s, self._awaited):
+            self._close()
+        self._remember(t.s, t.a, t.r, t.discount)
+        self._rewards.append((t.r, t.discount))
+        self._awaited = t.s_next if t.discount else None
+        self._new += 1
+
+    def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
+        kernels.refresh(*self._args, s, self._seen, self._phi)
+        if self.memory.add(s, self._phi, a, r, discount, first=not self._rewards):
+            self.normal.reset()
+
+    def _close(self) -> None:
+        """The end of an episode: keep the range of returns it showed and, if it was cut off, its last state, from
+        where its return is continued by the present estimate."""
+        ret = 0.0
+        if self._awaited is not None:
+            self._remember(self._awaited, -1, 0.0, 0.0)
+            ret = float((self._rows @ self._phi).max())
+        for r, discount in reversed(self._rewards):
+            ret = r + discount * ret
+            self.low, self.high = min(self.low, ret), max(self.high, ret)
+        self._rewards.clear()
+        self._awaited = None
+
+    def end_episode(self) -> None:
+        self._close()
+        self._episodes += 1
+        self.epsilon = self.settings.decayed(self.epsilon)
+        due = self._new >= max(FEWEST, self.settings.refit * self.memory.size)
+        if due and self.settings.exchange == "model":
+            self.fit(self.settings.sweeps)
+
+    def rows(self) -> tuple[Array, Array]:
+        """(X, a) of all that is remembered."""
+        return self.memory.X[: self.memory.size], self.memory.a[: self.memory.size]
+
+    def residual(self, W: Array, Q_V: Array) -> tuple[Array, float]:
+        """y - X V in the column of each row's action, 0 elsewhere; and the Bellman error of W, root mean square."""
+        m, (X, a) = self.memory, self.rows()
+        taken = np.equal.outer(a, np.arange(W.shape[1]))
+        Q = X @ W.astype(X.dtype)
+        # The next state of a row is the row after it; the last row has none.
+        y = m.r[: m.size] + m.discount[: m.size] * np.roll(Q.max(axis=1), -1)
+        if self.settings.clip == "returns":
+            y = np.clip(y, self.low, self.high)
+        error = np.sqrt(np.sum((y[:, None] - Q) ** 2, where=taken) / max(taken.sum(), 1))
+        return np.where(taken, y[:, None] - Q_V, 0).astype(X.dtype), float(error)
+
+    def fit(self, sweeps: int) -> None:
+        """Sweeps of W_a <- W_a + rho (fit_a(y) - W_a), or none of them if they lead away."""
+        self._new = 0
+        X, a = self.rows()
+        W, V = self._rows.T.astype(np.float64), self.V
+        Q_V = X @ V.astype(X.dtype)
+        residual, first = self.residual(W, Q_V)
+        solve = self._solver(X, a, residual)
+        error = first
+        for _ in range(sweeps):
+            W += self.rho * (V + solve((X.T @ residual).astype(np.float64)) - W)
+            before = error
+            residual, error = self.residual(W, Q_V)
+            self.rho = min(1.0, 1.2 * self.rho) if error <= before else max(LEAST_RHO, 0.5 * self.rho)
+            self.updates += 1
+        if error <= ALARM * first or first == 0:
+            self._rows[:] = W.T
+            return
+        self.alarms += 1
+        self.rho = LEAST_RHO
+        log.warning(
+            "a fit would have raised the Bellman error from %.3g to %.3g and was undone (fit_lam=%g, rho now %g)",
+            first, error, self.lam, self.rho,
+        )  # fmt: skip
+
+    def _solver(self, X: Array, a: Array, residual: Array) -> Callable[[Array], Array]:
+        if X.shape[1] > DENSE:
+            return ConjugateGradients(X, a, self.W.shape[1], self.lam, CG_STEPS).solve
+        G = self.normal.absorb(X, a)
+        if self.settings.ridge == "leave-one-out" and len(X) >= 2 * self._lam_rows:
+            self._choose_lam(G, X, a, residual)
+        factors = self._factors(G)
+        if self.settings.explore == "bonus":
+            self._whiten = np.sqrt(self.lam) * factors.inverse().astype(np.float32)
+        return factors.solve
+
+    def _choose_lam(self, G: Array, X: Array, a: Array, residual: Array) -> None:
+        """By the action taken most often, anew whenever the memory has doubled."""
+        k = int(np.bincount(a[a >= 0]).argmax())
+        rows = np.flatnonzero(a == k)
+        some = rows[:: -(-len(rows) // LOO_ROWS)]
+        errors = leave_one_out(G[k], X.T @ residual[:, k], X[some], residual[some, k], LAMBDAS)
+        self.lam, self._lam_rows = float(LAMBDAS[errors.argmin()]), len(X)
+
+    def _factors(self, G: Array) -> Factors:
+        try:
+            return Factors(G, self.lam)
+        except np.linalg.LinAlgError:
+            raise FedQHDError(
+                f"fit_lam={self.lam:g} is too small: the {self.memory.size} transitions do not span D={self.encoder.D} "
+                "features for each action; 0.01 or more is safe"
+            ) from None
+
+    def uncertainty(self, states: Array) -> Array:
+        """How little is known of each state and action, in (0, 1]; see `Factors.uncertainty`."""
+        X = self.encoder(states)
+        real = np.stack([X.real, -X.imag], axis=-1).reshape(len(X), -1) if np.iscomplexobj(X) else X
+        return self._factors(self.normal.absorb(*self.rows())).uncertainty(real)
+
+    def statistics(self) -> tuple[Array, Array]:
+        """(G, b): X_a^T X_a and X_a^T (y - X_a W_a) of each action, all that a sweep needs of this client's data."""
+        X, a = self.rows()
+        W = self._rows.T.astype(np.float64)
+        residual, _ = self.residual(W, X @ W)
+        return self.normal.absorb(X, a), X.T @ residual
+
+    def sync_target(self) -> None:
+        self.V[:] = self._rows.T
+
+    def state(self) -> Payload:
+        own = {
+            "V": self.V.copy(),
+            "fit": np.array([self.lam, self.rho, self.low, self.high]),
+            "counts": np.array([self.alarms, self._lam_rows, self._new]),
+            "rewards": np.array(self._rewards).reshape(-1, 2),
+            **({} if self._awaited is None else {"awaited": self._awaited.copy()}),
+            **({} if self._whiten is None else {"whiten": self._whiten.copy()}),
+        }
+        return {**super().state(), **own, **{f"memory.{k}": v for k, v in self.memory.state().items()}}
+
+    def restore(self, p: Payload) -> None:
+        super().restore(p)
+        self.V[:] = p["V"]
+        self.lam, self.rho, self.low, self.high = (float(x) for x in p["fit"])
+        self.alarms, self._lam_rows, self._new = (int(x) for x in p["counts"])
+        self._rewards = [(float(r), float(discount)) for r, discount in p["rewards"]]
+        self._awaited, self._whiten = p.get("awaited"), p.get("whiten")
+        self.memory.restore(under(p, "memory."))
+        for i, s in enumerate(self.memory.s[: self.memory.size]):
+            kernels.refresh(*self._args, s, self._seen, self._phi)
+            self.memory.X[i] = self._phi
+        self.normal.reset()

@@ -1,0 +1,68 @@
+"""What clients that solve by least squares can exchange beyond their model: certainty, or the equations themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+import numpy as np
+
+from fedqhd.federation.aggregate import weighted_mean
+from fedqhd.federation.fedqhd import AnchorCompile
+from fedqhd.interfaces import Agent, Array, Client, Payload, Reply, real_view
+from fedqhd.theory.normal import Factors
+
+
+class Solver(Agent, Protocol):
+    """An agent that knows its normal equations."""
+
+    low: float
+    high: float
+
+    def uncertainty(self, states: Array) -> Array: ...
+    def statistics(self) -> tuple[Array, Array]: ...
+
+
+class PrecisionCompile(AnchorCompile):
+    """Algorithm 2 with a teacher that listens, at each anchor and action, to those who know:
+
+    Q_bar = sum_i pi_i Q_i / v_i / sum_i pi_i / v_i, v_i the share of prior variance that client i's data has left.
+    """
+
+    def report(self, client: Client) -> Payload:
+        precision = 1.0 / cast(Solver, client.agent).uncertainty(self.anchors)
+        return {"Q": client.agent.q(self.anchors) * precision, "precision": precision}
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        return {"Q": weighted_mean(replies, "Q") / weighted_mean(replies, "precision")}
+
+
+class NormalExchange:
+    """Clients with one encoder send X_a^T X_a and X_a^T (y - X_a W_a) in place of W, and the server makes the sweep
+
+    W_a <- W_a + rho (sum_i X_a^T X_a + lam I)^-1 sum_i X_a^T (y - X_a W_a),
+
+    which is the sweep of one client that has the data of all. One sweep an exchange: y needs the new W.
+    """
+
+    def __init__(self, lam: float, rho: float) -> None:
+        self.lam, self.rho = lam, rho
+
+    def report(self, client: Client) -> Payload:
+        agent = cast(Solver, client.agent)
+        G, b = agent.statistics()
+        return {"G": G, "b": b, "range": np.array([agent.low, agent.high]), **agent.params()}
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        G, b = (np.sum([r.payload[name] for r in replies], axis=0) for name in ("G", "b"))
+        change = self.rho * Factors(G, self.lam).solve(b)
+        W = np.array(replies[0].payload["W"], order="F")
+        W = W.astype(np.result_type(W, np.float64))
+        real_view(W)[:] += change.T
+        ranges = np.stack([r.payload["range"] for r in replies])
+        return {"W": W, "range": np.array([ranges[:, 0].min(), ranges[:, 1].max()])}
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        agent = cast(Solver, client.agent)
+        agent.load({"W": teacher["W"]})
+        agent.low, agent.high = (float(x) for x in teacher["range"])

@@ -1,0 +1,143 @@
+"""Normal equations per action: what fitted Q-iteration solves, and what it says of its own certainty.
+
+For the rows X_a of the states in which action a was taken,
+
+    w_a = argmin ||X_a w - y||^2 + lam ||w - v_a||^2 = v_a + (X_a^T X_a + lam I)^-1 X_a^T (y - X_a v_a).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+BLOCK = 1024
+
+
+def grams(X: Array, a: Array, actions: int) -> Array:
+    """X_a^T X_a for each action, (A, p, p) in double precision. Rows with a < 0 belong to none.
+
+    A block's products are summed in the precision of X, blocks in double: an error of 1e-7 in entries of at most
+    BLOCK / p, far below any useful lam.
+    """
+    G = np.zeros((actions, X.shape[1], X.shape[1]))
+    for lo in range(0, len(X), BLOCK):
+        for k in range(actions):
+            rows = X[lo : lo + BLOCK][a[lo : lo + BLOCK] == k]
+            if len(rows):
+                G[k] += rows.T @ rows
+    return G
+
+
+class NormalEquations:
+    """X_a^T X_a of rows that only ever grow in number, each whole block of them added once.
+
+    The rest, less than a block, is added anew at each factorisation. So the sums depend on the rows alone, not on
+    when they were asked for, and rebuilding from the rows gives the same bits.
+    """
+
+    def __init__(self, actions: int, p: int) -> None:
+        self.actions = actions
+        self.G = np.zeros((actions, p, p))
+        self.rows = 0
+
+    def reset(self) -> None:
+        self.G[:] = 0.0
+        self.rows = 0
+
+    def absorb(self, X: Array, a: Array) -> Array:
+        """X_a^T X_a of all the given rows, of which the first `self.rows` are known."""
+        whole = len(X) // BLOCK * BLOCK
+        for lo in range(self.rows, whole, BLOCK):
+            self.G += grams(X[lo : lo + BLOCK], a[lo : lo + BLOCK], self.actions)
+        self.rows = whole
+        return self.G + grams(X[whole:], a[whole:], self.actions)
+
+
+class Factors:
+    """Cholesky factors of G_a + lam I."""
+
+    def __init__(self, G: Array, lam: float) -> None:
+        self.lam = lam
+        self.cholesky = []
+        for gram in G:
+            H = gram.copy()
+            H[np.diag_indices_from(H)] += lam
+            factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
+            pivots = np.diagonal(factor[0]) ** 2
+            # Pivots lost in rounding: positive definite only by luck.
+            if pivots.min() <= np.finfo(float).eps * len(H) * pivots.max():
+                raise np.linalg.LinAlgError("rank-deficient")
+            self.cholesky.append(factor)
+
+    def solve(self, B: Array) -> Array:
+        """Column a of B (p, A) solved with the matrix of action a."""
+        columns = [scipy.linalg.cho_solve(c, b, check_finite=False) for c, b in zip(self.cholesky, B.T, strict=True)]
+        return np.stack(columns, axis=1)
+
+    def inverse(self) -> Array:
+        """L_a^-1, (A, p, p), so that |L_a^-1 phi|^2 = phi^T (G_a + lam I)^-1 phi."""
+        eye = np.eye(len(self.cholesky[0][0]))
+        return np.stack(
+            [scipy.linalg.solve_triangular(c, eye, lower=True, check_finite=False) for c, _ in self.cholesky]
+        )
+
+    def uncertainty(self, X: Array) -> Array:
+        """lam phi^T (G_a + lam I)^-1 phi / |phi|^2 for each row and action, in (0, 1].
+
+        The share of a state's prior variance that the data has left: 1 where nothing like it was met, lam / (lam + k c)
+        after k visits to a state with |phi|^2 = c. As D grows it tends to a Gaussian process's posterior variance over
+        its prior's, so clients with different encoders can be compared.
+        """
+        X = X.astype(np.float64)
+        half = [scipy.linalg.solve_triangular(c, X.T, lower=True, check_finite=False) for c, _ in self.cholesky]
+        share = np.stack([np.einsum("ij,ij->j", h, h) for h in half], axis=1)
+        return self.lam * share / np.einsum("ij,ij->i", X, X)[:, None]
+
+
+def leave_one_out(G: Array, b: Array, X: Array, y: Array, lams: Array) -> Array:
+    """Mean squared leave-one-out error at the rows (X, y) for each lam, from one eigendecomposition.
+
+    G = X^T X and b = X^T y are of all rows of the fit; X and y may be a part of them. With H the hat matrix, the error
+    at row i of the fit without it is e_i / (1 - H_ii).
+    """
+    s, U = scipy.linalg.eigh(G, check_finite=False)
+    Z, c = X.astype(np.float64) @ U, U.T @ b
+    errors = []
+    for lam in lams:
+        gain = 1.0 / (np.maximum(s, 0.0) + lam)
+        errors.append(np.mean(((y - Z @ (gain * c)) / np.maximum(1.0 - (Z * Z) @ gain, 1e-12)) ** 2))
+    return np.array(errors)
+
+
+class ConjugateGradients:
+    """The same systems where p x p is too large: a few steps on the rows themselves, from the last solution on.
+
+    The columns are solved side by side, since each product with X serves all actions.
+    """
+
+    def __init__(self, X: Array, a: Array, actions: int, lam: float, steps: int) -> None:
+        self.X, self.lam, self.steps = X, lam, steps
+        self.mask = np.equal.outer(a, np.arange(actions)).astype(X.dtype)
+        self.last = np.zeros((X.shape[1], actions))
+
+    def _times(self, P: Array) -> Array:
+        return self.X.T @ (self.mask * (self.X @ P.astype(self.X.dtype))) + self.lam * P
+
+    def solve(self, B: Array) -> Array:
+        S = self.last
+        R = B - self._times(S)
+        P, rho = R, np.einsum("ij,ij->j", R, R)
+        for _ in range(self.steps):
+            HP = self._times(P)
+            alpha = rho / np.maximum(np.einsum("ij,ij->j", P, HP), np.finfo(float).tiny)
+            S = S + alpha * P
+            R = R - alpha * HP
+            rho, before = np.einsum("ij,ij->j", R, R), rho
+            P = R + rho / np.maximum(before, np.finfo(float).tiny) * P
+        self.last = S
+        return S

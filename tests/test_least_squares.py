@@ -1,0 +1,302 @@
+"""Least-squares learning: the equations, the memory they are made of, and the agent that solves them."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from conftest import tiny
+from fedqhd.agents import LeastSquaresQHD, QHDSettings
+from fedqhd.encoders import ENCODERS, RandomFourier
+from fedqhd.experiment.run import train
+from fedqhd.federation import NormalExchange, PrecisionCompile
+from fedqhd.interfaces import FedQHDError, Reply, Transition, real_view
+from fedqhd.replay import Trajectories
+from fedqhd.theory.normal import BLOCK, ConjugateGradients, Factors, NormalEquations, grams, leave_one_out
+from worlds import CORRIDOR
+
+S = np.float32([[0.1, -0.3], [1.2, 0.4]])
+
+
+def data(rng, rows=300, p=20, actions=3):
+    return rng.normal(size=(rows, p)), rng.integers(-1, actions, rows)
+
+
+def make(encoder=None, actions=2, seed=0, **settings):
+    encoder = encoder or RandomFourier.sample(2, 60, 1.0, np.random.default_rng(5))
+    return LeastSquaresQHD(encoder, actions, QHDSettings(**settings), np.random.default_rng(seed))
+
+
+def wander(agent, episodes, seed, length=30):
+    """Random walks in the plane, cut off or terminated; reward by where one is. Nothing is fitted on the way."""
+    world = np.random.default_rng(seed)
+    for _ in range(episodes):
+        s = world.normal(size=2).astype(np.float32)
+        for k in range(length):
+            a = int(world.integers(agent.W.shape[1]))
+            s_next = (s + (0.3 if a else -0.3) * np.abs(world.normal(size=2))).astype(np.float32)
+            agent.observe(
+                Transition(s, a, float(np.cos(s).sum()), 0.9 if k < length - 1 or world.random() < 0.5 else 0, s_next)
+            )
+            s = s_next
+        agent._close()
+
+
+def test_normal_equations_are_those_of_each_actions_rows(rng):
+    X, a = data(rng)
+    G = grams(X, a, 3)
+    for k in range(3):
+        np.testing.assert_allclose(G[k], X[a == k].T @ X[a == k], atol=1e-10)
+
+
+def test_normal_equations_depend_on_the_rows_alone_to_the_bit(rng):
+    """However often they were asked for on the way."""
+    X, a = data(rng, rows=2 * BLOCK + 77)
+    often, once = NormalEquations(3, 20), NormalEquations(3, 20)
+    for rows in (5, 900, BLOCK, BLOCK + 1, 2 * BLOCK + 3, len(X)):
+        last = often.absorb(X[:rows], a[:rows])
+    np.testing.assert_array_equal(last, once.absorb(X, a))
+    np.testing.assert_allclose(last, grams(X, a, 3), rtol=1e-12, atol=1e-9)
+
+
+def test_factors_solve_each_action_by_its_own_matrix(rng):
+    X, a = data(rng)
+    G, B = grams(X, a, 3), rng.normal(size=(20, 3))
+    solved = Factors(G, 0.7).solve(B)
+    for k in range(3):
+        np.testing.assert_allclose((G[k] + 0.7 * np.eye(20)) @ solved[:, k], B[:, k], atol=1e-9)
+
+
+def test_no_ridge_needs_data_of_full_rank(rng):
+    X, a = data(rng)
+    Factors(grams(X, a, 3), 0.0)
+    with pytest.raises(np.linalg.LinAlgError):
+        Factors(grams(X[:30], a[:30], 3), 0.0)
+
+
+def test_conjugate_gradients_reach_the_same_solution(rng):
+    X, a = data(rng)
+    B = rng.normal(size=(20, 3))
+    exact = Factors(grams(X, a, 3), 0.7).solve(B)
+    np.testing.assert_allclose(ConjugateGradients(X, a, 3, 0.7, 60).solve(B), exact, rtol=1e-8)
+    few = ConjugateGradients(X, a, 3, 0.7, 6)
+    errors = [np.abs(few.solve(B) - exact).max() for _ in range(4)]
+    assert errors[-1] < errors[1] < errors[0]  # each solve goes on from the last
+
+
+def test_leave_one_out_is_what_leaving_one_out_gives(rng):
+    X, y, lams = rng.normal(size=(40, 8)), rng.normal(size=40), np.array([0.1, 3.0])
+    fast = leave_one_out(X.T @ X, X.T @ y, X, y, lams)
+    for lam, got in zip(lams, fast, strict=True):
+        slow = []
+        for i in range(40):
+            rest = np.delete(np.arange(40), i)
+            w = np.linalg.solve(X[rest].T @ X[rest] + lam * np.eye(8), X[rest].T @ y[rest])
+            slow.append((y[i] - X[i] @ w) ** 2)
+        assert got == pytest.approx(np.mean(slow), rel=1e-8)
+
+
+@pytest.mark.parametrize("visits", [0, 1, 10])
+def test_uncertainty_by_hand(visits):
+    """k visits to one state leave lam / (lam + k |phi|^2); a state at right angles to it stays at 1."""
+    phi, other = np.array([3.0, 4.0]), np.array([4.0, -3.0])
+    u = Factors(visits * np.outer(phi, phi)[None], 2.0).uncertainty(np.stack([phi, other]))
+    np.testing.assert_allclose(u[:, 0], [2 / (2 + 25 * visits), 1.0])
+
+
+def test_uncertainty_of_different_encoders_can_be_compared(rng):
+    """The same data in 300 and 3,000 dimensions, real or complex, tells of the same certainty (as D grows)."""
+    states, queries = rng.normal(size=(50, 2)), rng.normal(size=(40, 2)) * 1.5
+    found = []
+    for D in (300, 3000):
+        X = RandomFourier.sample(2, D, 1.0, rng)
+        found.append(Factors(grams(X(states), np.zeros(50, int), 1), 0.1).uncertainty(X(queries))[:, 0])
+    assert np.all((found[0] > 0) & (found[0] <= 1 + 1e-9))
+    assert np.corrcoef(found[0], found[1])[0, 1] > 0.95
+    assert np.abs(found[0] - found[1]).mean() < 0.06
+
+
+def test_a_full_memory_forgets_every_second_episode():
+    memory = Trajectories(12, 1, 1)
+    for episode in range(4):
+        for k in range(3):
+            assert not memory.add(np.zeros(1), np.ones(1), episode, float(k), 0.9, k == 0)
+    assert memory.add(np.zeros(1), np.ones(1), 4, 0.0, 0.9, True)
+    assert memory.a[: memory.size].tolist() == [1, 1, 1, 3, 3, 3, 4]  # the newest is kept, and rows stay in order
+    assert memory.r[: memory.size].tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_an_episode_longer_than_the_memory_loses_its_older_half():
+    memory = Trajectories(8, 1, 1)
+    for k in range(9):
+        memory.add(np.zeros(1), np.ones(1), 0, float(k), 0.9, k == 0)
+    assert memory.r[: memory.size].tolist() == [4, 5, 6, 7, 8]
+    assert memory.first[: memory.size].tolist() == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize(("discount", "expected"), [(0.0, 1.0), (0.9, 10.0)])
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_truncation_bootstraps_and_termination_does_not(name, discount, expected):
+    """A state that pays 1 and leads to itself is worth 1 if it terminates and 1/(1 - 0.9) if it does not."""
+    agent = make(ENCODERS[name].sample(2, 60, 1.0, np.random.default_rng(0)), fit_lam=1e-3, clip="off")
+    for _ in range(20):
+        agent.observe(Transition(S[0], 1, 1.0, discount, S[0]))
+    agent._close()
+    agent.fit(200)
+    assert agent.q(S[:1])[0, 1] == pytest.approx(expected, rel=5e-3)
+    assert agent.q(S[:1])[0, 0] == 0  # never tried: as it was
+
+
+def test_targets_stay_in_the_range_of_returns():
+    agent = make()
+    for r in (1.0, 0.0, 5.0):  # 1 + 0.5 (0 + 0.5 * 5) = 2.25, 2.5, 5
+        agent.observe(Transition(S[0], 0, r, 0.5 if r < 5 else 0.0, S[0]))
+    agent._close()
+    assert (agent.low, agent.high) == (2.25, 5.0)
+    # An episode cut off goes on by the present estimate: W = 0 says 0.
+    agent.observe(Transition(S[0], 0, -1.0, 0.5, S[1]))
+    agent._close()
+    assert (agent.low, agent.high) == (-1.0, 5.0)
+
+
+def test_an_oracles_environments_are_told_apart():
+    """Episodes of several environments follow each other with no end_episode between: each leaves its last state."""
+    agent = make()
+    for start in (0.0, 1.0):
+        for k in range(2):
+            s = np.float32([start, k])
+            agent.observe(Transition(s, 0, 0.0, 0.9, s + np.float32([0, 1])))
+    agent._close()
+    assert agent.memory.a[: agent.memory.size].tolist() == [0, 0, -1, 0, 0, -1]
+    np.testing.assert_array_equal(agent.memory.s[: agent.memory.size, 1], [0, 1, 2, 0, 1, 2])
+
+
+def test_a_sweep_is_the_equation(rng):
+    """One sweep with rho = 1 is V + the ridge solution of y - X V, each action by its own rows."""
+    agent = make(damping=1.0, fit_lam=0.5, clip="off")
+    wander(agent, 10, 1)
+    agent.W[:] = rng.normal(size=agent.W.shape)
+    agent.sync_target()
+    agent.V += 0.1
+    m, (X, a) = agent.memory, agent.rows()
+    V, q = agent.V.copy(), X @ agent.W
+    y = m.r[: m.size] + m.discount[: m.size] * np.append(q[1:].max(axis=1), 0)
+    expected = V.copy()
+    for k in range(2):
+        A = X[a == k].astype(float)
+        expected[:, k] += np.linalg.solve(A.T @ A + 0.5 * np.eye(60), A.T @ (y[a == k] - A @ V[:, k]))
+    agent.fit(1)
+    np.testing.assert_allclose(agent.W, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_fit_that_leads_away_is_undone_and_said(caplog):
+    """Features 1 -> 2 and no other data: each sweep doubles W (Tsitsiklis and Van Roy's example)."""
+    agent = make(clip="off", damping=1.0, fit_lam=1e-3)
+    one = np.zeros(60, np.float32)
+    one[0] = 1.0
+    for _ in range(100):
+        agent.memory.add(S[0], one, 0, 0.0, 0.99, True)
+        agent.memory.add(S[1], 2 * one, -1, 0.0, 0.0, False)
+    agent.W[0] = 1.0
+    before = agent.W.copy()
+    with caplog.at_level(logging.WARNING):
+        agent.fit(20)
+    np.testing.assert_array_equal(agent.W, before)
+    assert agent.alarms == 1
+    assert "was undone" in caplog.text
+    # With targets in the range of what was met it cannot run away.
+    clipped = make(damping=1.0, fit_lam=1e-3)
+    clipped.memory, clipped.low, clipped.high = agent.memory, -1.0, 1.0
+    clipped.W[0] = 1.0
+    clipped.fit(20)
+    assert clipped.alarms == 0
+    assert abs(clipped.W[0, 0]) <= 1.0
+
+
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_one_exchange_of_statistics_is_the_pooled_sweep(name):
+    """Three clients that share normal equations do what one client with all their data does."""
+    encoder = ENCODERS[name].sample(2, 40, 1.0, np.random.default_rng(3))
+    settings = {"exchange": "statistics", "damping": 0.4, "fit_lam": 0.2}
+    clients, pooled = [make(encoder, **settings) for _ in range(3)], make(encoder, **settings)
+    for i, client in enumerate(clients):
+        wander(client, 4 + i, seed=i)
+        wander(pooled, 4 + i, seed=i)
+    for agent in (*clients, pooled):
+        real_view(agent.W)[:] = np.random.default_rng(9).normal(size=real_view(agent.W).shape)
+        agent.sync_target()
+        agent.low, agent.high = pooled.low, pooled.high
+    exchange = NormalExchange(0.2, 0.4)
+
+    def sweep(agents):
+        sites = [type("Site", (), {"agent": agent}) for agent in agents]
+        replies = [Reply(i, exchange.report(s), 1.0, 1, (), "", {}) for i, s in enumerate(sites)]
+        return exchange.aggregate(replies)["W"]
+
+    federated = sweep(clients)
+    np.testing.assert_allclose(federated, sweep([pooled]), rtol=1e-8, atol=1e-8)
+    pooled.fit(1)
+    np.testing.assert_allclose(federated, pooled.W, rtol=1e-5, atol=1e-6)  # the same, rounded to W's single precision
+    assert np.abs(federated - clients[0].W).max() > 1e-3
+
+
+def test_the_teacher_listens_to_those_who_know():
+    """Golden: values 1 and 4 with uncertainties 0.1 and 0.4 give (1 / 0.1 + 4 / 0.4) / (1 / 0.1 + 1 / 0.4) = 1.6."""
+    teacher = PrecisionCompile(np.zeros((1, 2)))
+    replies = []
+    for i, (q, u) in enumerate([(1.0, 0.1), (4.0, 0.4)]):
+        agent = type(
+            "Agent", (), {"q": lambda _, s, q=q: np.array([[q]]), "uncertainty": lambda _, s, u=u: np.array([[u]])}
+        )()
+        replies.append(Reply(i, teacher.report(type("Site", (), {"agent": agent})), 1.0, 1, (), "", {}))
+    assert teacher.aggregate(replies)["Q"] == pytest.approx(1.6)
+
+
+def test_optimism_tries_what_is_not_known():
+    agent = make(explore="bonus", bonus=3.0)
+    for k in range(60):
+        agent.observe(Transition(S[0], 0, 1.0 + k % 2, 0.0, S[1]))
+    agent.end_episode()
+    assert agent.q(S[:1])[0, 0] > 1
+    assert {agent.act(S[0]) for _ in range(20)} == {1}
+    plain = make(explore="bonus", bonus=0.0)
+    plain.restore(agent.state())
+    assert {plain.act(S[0]) for _ in range(20)} == {0}
+
+
+@pytest.mark.parametrize("options", [{"explore": "bonus"}, {"ridge": "leave-one-out"}, {"replay_size": 50}])
+def test_options_restore_the_same_future(options):
+    agents = [make(**options), make(**options)]
+    wander(agents[0], 3, 1)
+    agents[0].end_episode()
+    agents[1].restore(agents[0].state())
+    for agent in agents:
+        wander(agent, 3, 2)
+        agent.end_episode()
+    np.testing.assert_array_equal(agents[0].W, agents[1].W)
+    assert agents[0].act(S[0]) == agents[1].act(S[0])
+
+
+def test_no_ridge_and_too_few_data_is_said():
+    agent = make(fit_lam=0.0)
+    wander(agent, 1, 1)
+    with pytest.raises(FedQHDError, match=r"fit_lam=0 is too small: the 3[01] transitions do not span D=60"):
+        agent.fit(1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"exchange": "statistics", "round_episodes": 1}, {"weights": "precision"}, {"explore": "bonus"},
+     {"ridge": "leave-one-out"}, {"setting": "heterogeneous", "weights": "precision"}],
+    ids=lambda o: "-".join(map(str, o.values())),
+)  # fmt: skip
+def test_options_learn_a_corridor_in_seconds(tmp_path, options):
+    summary = train(
+        tiny(tmp_path, env=CORRIDOR, clients=3, learner="least-squares", sigma=0.5, epsilon_decay=0.9, eval_episodes=20,
+             **{"episodes": 60, "round_episodes": 10, "setting": "homogeneous"} | options)
+    )  # fmt: skip
+    # Optimal play ends with 0.5 on the average; standing still ends with -2.
+    assert summary["greedy_return"] > 0.35
+    assert summary["fit_alarms"] == 0
