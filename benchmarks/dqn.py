@@ -66,7 +66,8 @@ def theirs(c: Config, steps: int) -> tuple[float, float]:
         "MlpPolicy", training, buffer_size=c.replay_size, batch_size=c.batch_size,
         learning_rate=lambda left: c.lr * c.eta_decay ** (c.episodes * (1 - left)),
         learning_starts=c.learning_starts, train_freq=c.update_every, gradient_steps=c.gradient_steps, gamma=c.gamma,
-        target_update_interval=c.target_steps, exploration_fraction=fraction, exploration_final_eps=c.epsilon_end,
+        target_update_interval=c.target_steps, tau=c.target_tau,
+        exploration_fraction=fraction, exploration_final_eps=c.epsilon_end,
         policy_kwargs={"net_arch": [c.widths[0]] * 2}, seed=c.seed, device="cpu",
     )  # fmt: skip
     start = process_time()

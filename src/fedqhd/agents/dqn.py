@@ -34,6 +34,7 @@ class DQNSettings(Exploration):
     replay_size: int = 50_000
     learning_starts: int = 1_000
     target_steps: int = 500
+    target_tau: float = 1.0
     huber: float = 1.0
     fit_loss: str = "mse"
     fit_steps: int = 100
@@ -107,7 +108,7 @@ class DQN:
         self.replay.add(t)
         self._steps += 1
         if self._steps % c.target_steps == 0:
-            self.sync_target()
+            self._approach_target(c.target_tau)
         if self.replay.size >= max(c.batch_size, c.learning_starts) and self._steps % c.update_every == 0:
             for _ in range(c.gradient_steps):
                 self._update()
@@ -140,8 +141,11 @@ class DQN:
         self._adam.param_groups[0]["lr"] = self.settings.lr * self.settings.eta_decay**self._episodes
 
     def sync_target(self) -> None:
+        self._approach_target(1.0)
+
+    def _approach_target(self, tau: float) -> None:
         for target, p in zip(self._target, self._params, strict=True):
-            target.copy_(p.detach())
+            target.lerp_(p.detach(), tau)
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
         """Approach a teacher by Adam steps on minibatches of anchors: its values (mse), or its softened choice of

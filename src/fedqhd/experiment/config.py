@@ -86,6 +86,7 @@ class Config:
     gradient_steps: int = _f(1, "DQN: minibatches at each update")
     learning_starts: int = _f(1000, "DQN: steps before the first update")
     target_steps: int = _f(500, "DQN: steps between target syncs")
+    target_tau: float = _f(1.0, "DQN: share of the way that the target goes at a sync")
     huber: float = _f(1.0, "DQN: TD error from which on the loss grows linearly")
     fit_steps: int = _f(100, "DQN: Adam steps on a teacher")
     fit_batch: int = _f(64, "DQN: anchors a step on a teacher")
@@ -199,7 +200,7 @@ def check(c: Config) -> None:
         "epsilon_start",
         f"1 >= epsilon_start >= epsilon_end={c.epsilon_end} >= 0 is needed",
     )
-    for name in ("epsilon_decay", "eta_decay", "damping", "refit"):
+    for name in ("epsilon_decay", "eta_decay", "damping", "refit", "target_tau"):
         need(0 < getattr(c, name) <= 1, name, "it must be above 0 and at most 1")
     need(c.batch_size <= c.replay_size, "batch_size", f"it must be at most replay_size={c.replay_size}")
     need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
