@@ -10,6 +10,7 @@ import pytest
 from conftest import tiny
 from fedqhd.agents import LeastSquaresQHD, QHDSettings
 from fedqhd.encoders import ENCODERS, RandomFourier
+from fedqhd.experiment import build
 from fedqhd.experiment.run import train
 from fedqhd.federation import NormalExchange, PrecisionCompile
 from fedqhd.interfaces import FedQHDError, Reply, Transition, real_view
@@ -277,6 +278,18 @@ def test_options_restore_the_same_future(options):
         agent.end_episode()
     np.testing.assert_array_equal(agents[0].W, agents[1].W)
     assert agents[0].act(S[0]) == agents[1].act(S[0])
+
+
+def test_a_memory_that_does_not_fit_is_refused_with_the_dimension_that_would(tmp_path, monkeypatch):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal: 99999 kB\nMemAvailable: 1000 kB\n")
+    monkeypatch.setattr(build, "MEMINFO", meminfo)
+    wanted = {"learner": "least-squares", "dims": [100], "replay_size": 2000, "setting": "homogeneous"}
+    # Two clients with two actions: 2 (4 * 2000 D + 2 * 2 * 8 D^2) = 16000 D + 64 D^2 bytes, 2.24 MB for D = 100.
+    with pytest.raises(FedQHDError, match=r"need 0\.0 GB .* dimensions up to 52 fit"):
+        train(tiny(tmp_path / "run", **wanted))
+    assert not (tmp_path / "run").exists()
+    train(tiny(tmp_path / "run", **wanted | {"dims": [52]}))
 
 
 def test_no_ridge_and_too_few_data_is_said():
