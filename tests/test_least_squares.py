@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from conftest import tiny
-from fedqhd.agents import LeastSquaresQHD, QHDSettings
+from fedqhd.agents import LeastSquaresQHD, QHDSettings, least_squares
 from fedqhd.encoders import ENCODERS, RandomFourier
-from fedqhd.experiment import build
+from fedqhd.experiment import limits
 from fedqhd.experiment.run import train
 from fedqhd.federation import NormalExchange, PrecisionCompile
 from fedqhd.interfaces import FedQHDError, Reply, Transition, real_view
@@ -283,13 +283,32 @@ def test_options_restore_the_same_future(options):
 def test_a_memory_that_does_not_fit_is_refused_with_the_dimension_that_would(tmp_path, monkeypatch):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 99999 kB\nMemAvailable: 1000 kB\n")
-    monkeypatch.setattr(build, "MEMINFO", meminfo)
+    monkeypatch.setattr(limits, "MEMINFO", meminfo)
     wanted = {"learner": "least-squares", "dims": [100], "replay_size": 2000, "setting": "homogeneous"}
     # Two clients with two actions: 2 (4 * 2000 D + 2 * 2 * 8 D^2) = 16000 D + 64 D^2 bytes, 2.24 MB for D = 100.
     with pytest.raises(FedQHDError, match=r"need 0\.0 GB .* dimensions up to 52 fit"):
         train(tiny(tmp_path / "run", **wanted))
     assert not (tmp_path / "run").exists()
     train(tiny(tmp_path / "run", **wanted | {"dims": [52]}))
+
+
+@pytest.mark.parametrize("option", [{"weights": "precision"}, {"explore": "bonus"}, {"exchange": "statistics"}])
+def test_certainty_in_too_many_dimensions_is_refused(tmp_path, option):
+    with pytest.raises(FedQHDError, match=r"needs D x D matrices, and dims=\[5000\] goes beyond 4096"):
+        train(tiny(tmp_path / "run", learner="least-squares", setting="homogeneous", dims=[5000], **option))
+
+
+def test_many_dimensions_are_solved_by_conjugate_gradients(monkeypatch):
+    """Past the limit nothing of size D x D is kept, and the values are those of the exact solution."""
+    exact = make(fit_lam=0.5)
+    monkeypatch.setattr(least_squares, "DENSE", 50)
+    monkeypatch.setattr(least_squares, "CG_STEPS", 80)
+    matrix_free = make(fit_lam=0.5)
+    for agent in (exact, matrix_free):
+        wander(agent, 20, 1)
+        agent.fit(30)
+    assert matrix_free.normal.G.size == 0
+    np.testing.assert_allclose(matrix_free.q(S), exact.q(S), rtol=1e-2)
 
 
 def test_no_ridge_and_too_few_data_is_said():

@@ -45,6 +45,8 @@ class LeastSquaresQHD(QHD):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         c, p, actions = self.settings, len(self._phi), self.W.shape[1]
+        if c.explore == "bonus":
+            self.epsilon = 0.0
         # In double precision sums over clients equal the sum over all; alone, single is enough and twice as fast.
         dtype = np.float64 if c.exchange == "statistics" else np.float32
         self.memory = Trajectories(c.replay_size, self.encoder.n, p, dtype)
@@ -98,7 +100,8 @@ class LeastSquaresQHD(QHD):
     def end_episode(self) -> None:
         self._close()
         self._episodes += 1
-        self.epsilon = self.settings.decayed(self.epsilon)
+        if self.settings.explore == "epsilon":
+            self.epsilon = self.settings.decayed(self.epsilon)
         due = self._new >= max(FEWEST, self.settings.refit * self.memory.size)
         if due and self.settings.exchange == "model":
             self.fit(self.settings.sweeps)

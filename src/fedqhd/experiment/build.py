@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedqhd import rng
 from fedqhd.agents import LEARNERS, QHDSettings
-from fedqhd.agents.least_squares import DENSE
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder
 from fedqhd.envs import StateScaler, check_dynamics, draw_dynamics, make_anchors, make_env, make_scaler, random_states
-from fedqhd.experiment.config import DQN_METHODS, QHD_METHODS, Config, hidden_widths, parse_range
+from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_range
+from fedqhd.experiment.limits import check_size, dimension
 from fedqhd.federation import (
     AnchorCompile,
     Distilled,
@@ -33,7 +32,6 @@ from fedqhd.theory.geometry import normalised_step
 if TYPE_CHECKING:
     from fedqhd.agents.dqn import DQN
 
-MEMINFO = Path("/proc/meminfo")
 PUBLIC_STATES = 500
 """States of random rollouts on which every client measures its own features."""
 
@@ -48,40 +46,12 @@ class World(NamedTuple):
     dynamics: list[dict[str, float]]
 
 
-def dimension(c: Config, client: int) -> int:
-    if c.setting == "homogeneous":
-        return c.dims[0]
-    # The oracle is one agent for all: the largest of the clients' encoders.
-    return max(c.dims) if c.method == "oracle-qhd" else c.dims[client % len(c.dims)]
-
-
 def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
     """Homogeneous: the same draw for all. Heterogeneous: each its own D_i, sigma_i and draw."""
     own = rng.generator(c.seed, rng.PUBLIC if c.setting == "homogeneous" else client, "encoder")
     alike = c.setting == "homogeneous" or c.method == "oracle-qhd"
     sigma = c.sigma if alike else c.sigma * own.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
     return ENCODERS[c.encoder].sample(n, dimension(c, client), sigma, own)
-
-
-def check_memory(c: Config, clients: Sequence[int], actions: int) -> None:
-    """Least squares keeps features and D x D matrices: say so before, not after, they fill the machine."""
-    if c.method not in QHD_METHODS or c.learner != "least-squares" or not MEMINFO.exists():
-        return
-    free = 1024 * int(MEMINFO.read_text().partition("MemAvailable:")[2].split()[0])
-    most = max(dimension(c, i) for i in clients)
-    need = sum(memory_need(c, dimension(c, i), actions) for i in clients)
-    if need > free:
-        fits = next((D for D in range(most, 0, -1) if len(clients) * memory_need(c, D, actions) <= free), 0)
-        raise FedQHDError(
-            f"dims={list(c.dims)} and replay_size={c.replay_size} need {need / 1e9:.1f} GB for least squares, and "
-            f"{free / 1e9:.1f} GB are free: dimensions up to {fits} fit"
-        )
-
-
-def memory_need(c: Config, D: int, actions: int) -> int:
-    """Bytes of one client's features, and of its normal equations with a copy that is factorised."""
-    p = 2 * D if c.encoder == "complex" else D
-    return p * c.replay_size * (8 if c.exchange == "statistics" else 4) + (2 * actions * p * p * 8 if p <= DENSE else 0)
 
 
 def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
@@ -167,7 +137,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     envs = [make_env(c.env, dynamics=d) for d in dynamics]
     # An oracle is one agent that has the environments of all.
     groups = [envs] if c.method.startswith("oracle") else [[e] for e in envs]
-    check_memory(c, range(len(groups)), actions)
+    check_size(c, range(len(groups)), actions)
     agents = [make_agent(c, i, public, actions) for i in range(len(groups))]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
     clients = []
