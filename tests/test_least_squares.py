@@ -15,7 +15,7 @@ from fedqhd.experiment.run import train
 from fedqhd.federation import NormalExchange, PrecisionCompile
 from fedqhd.interfaces import FedQHDError, Reply, Transition, real_view
 from fedqhd.replay import Trajectories
-from fedqhd.theory.normal import BLOCK, ConjugateGradients, Factors, NormalEquations, grams, leave_one_out
+from fedqhd.theory.normal import BLOCK, ConjugateGradients, Factors, NormalEquations, add_grams, leave_one_out
 from worlds import CORRIDOR
 
 S = np.float32([[0.1, -0.3], [1.2, 0.4]])
@@ -47,7 +47,7 @@ def wander(agent, episodes, seed, length=30):
 
 def test_normal_equations_are_those_of_each_actions_rows(rng):
     X, a = data(rng)
-    G = grams(X, a, 3)
+    G = add_grams(np.zeros((3, 20, 20)), X, a)
     for k in range(3):
         np.testing.assert_allclose(G[k], X[a == k].T @ X[a == k], atol=1e-10)
 
@@ -59,12 +59,12 @@ def test_normal_equations_depend_on_the_rows_alone_to_the_bit(rng):
     for rows in (5, 900, BLOCK, BLOCK + 1, 2 * BLOCK + 3, len(X)):
         last = often.absorb(X[:rows], a[:rows])
     np.testing.assert_array_equal(last, once.absorb(X, a))
-    np.testing.assert_allclose(last, grams(X, a, 3), rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(last, add_grams(np.zeros((3, 20, 20)), X, a), rtol=1e-12, atol=1e-9)
 
 
 def test_factors_solve_each_action_by_its_own_matrix(rng):
     X, a = data(rng)
-    G, B = grams(X, a, 3), rng.normal(size=(20, 3))
+    G, B = add_grams(np.zeros((3, 20, 20)), X, a), rng.normal(size=(20, 3))
     solved = Factors(G, 0.7).solve(B)
     for k in range(3):
         np.testing.assert_allclose((G[k] + 0.7 * np.eye(20)) @ solved[:, k], B[:, k], atol=1e-9)
@@ -72,15 +72,15 @@ def test_factors_solve_each_action_by_its_own_matrix(rng):
 
 def test_no_ridge_needs_data_of_full_rank(rng):
     X, a = data(rng)
-    Factors(grams(X, a, 3), 0.0)
+    Factors(add_grams(np.zeros((3, 20, 20)), X, a), 0.0)
     with pytest.raises(np.linalg.LinAlgError):
-        Factors(grams(X[:30], a[:30], 3), 0.0)
+        Factors(add_grams(np.zeros((3, 20, 20)), X[:30], a[:30]), 0.0)
 
 
 def test_conjugate_gradients_reach_the_same_solution(rng):
     X, a = data(rng)
     B = rng.normal(size=(20, 3))
-    exact = Factors(grams(X, a, 3), 0.7).solve(B)
+    exact = Factors(add_grams(np.zeros((3, 20, 20)), X, a), 0.7).solve(B)
     np.testing.assert_allclose(ConjugateGradients(X, a, 3, 0.7, 60).solve(B), exact, rtol=1e-8)
     few = ConjugateGradients(X, a, 3, 0.7, 6)
     errors = [np.abs(few.solve(B) - exact).max() for _ in range(4)]
@@ -108,15 +108,26 @@ def test_uncertainty_by_hand(visits):
 
 
 def test_uncertainty_of_different_encoders_can_be_compared(rng):
-    """The same data in 300 and 3,000 dimensions, real or complex, tells of the same certainty (as D grows)."""
+    """The same data in 300 and 3,000 dimensions tells of the same certainty (as D grows)."""
     states, queries = rng.normal(size=(50, 2)), rng.normal(size=(40, 2)) * 1.5
     found = []
     for D in (300, 3000):
         X = RandomFourier.sample(2, D, 1.0, rng)
-        found.append(Factors(grams(X(states), np.zeros(50, int), 1), 0.1).uncertainty(X(queries))[:, 0])
+        found.append(
+            Factors(add_grams(np.zeros((1, D, D)), X(states), np.zeros(50, int)), 0.1).uncertainty(X(queries))[:, 0]
+        )
     assert np.all((found[0] > 0) & (found[0] <= 1 + 1e-9))
     assert np.corrcoef(found[0], found[1])[0, 1] > 0.95
     assert np.abs(found[0] - found[1]).mean() < 0.06
+
+
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+def test_an_agent_knows_how_often_it_was_in_a_state(name):
+    agent = make(ENCODERS[name].sample(2, 60, 1.0, np.random.default_rng(0)), fit_lam=2.0)
+    for _ in range(9):
+        agent.observe(Transition(S[0], 1, 1.0, 0.0, S[1]))
+    norm = float(np.sum(np.abs(agent.encoder(S[:1])) ** 2))
+    np.testing.assert_allclose(agent.uncertainty(S[:1]), [[1.0, 2 / (2 + 9 * norm)]], rtol=1e-5)
 
 
 def test_a_full_memory_forgets_every_second_episode():

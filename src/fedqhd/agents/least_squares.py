@@ -7,7 +7,7 @@ Fitted Q-iteration over all that it remembers. A sweep makes targets with the pr
 
 with V what W was at the last round. Where a client has no data, or hardly took an action, it keeps what the federation
 knows; the more often a direction was met, the less V matters. The range of y is what returns have shown to be possible.
-rho halves when a sweep makes the Bellman error grow and recovers while it falls, and a fit that raises it is undone.
+rho halves when a sweep makes the Bellman error grow and recovers while it falls, and a fit that doubles it is undone.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class LeastSquaresQHD(QHD):
         if self._whiten is not None:
             share = np.linalg.norm(self._whiten @ self._phi, axis=1) / np.linalg.norm(self._phi)
             self._q += self.settings.bonus * (self.high - self.low) * share
-        return int(kernels.greedy(self._q, u_action))
+        return self._finite(kernels.greedy(self._q, u_action))
 
     def observe(self, t: Transition) -> None:
         if self._awaited is None or not np.array_equal(t.s, self._awaited):
@@ -177,9 +177,9 @@ class LeastSquaresQHD(QHD):
 
     def uncertainty(self, states: Array) -> Array:
         """How little is known of each state and action, in (0, 1]; see `Factors.uncertainty`."""
-        X = self.encoder(states)
-        real = np.stack([X.real, -X.imag], axis=-1).reshape(len(X), -1) if np.iscomplexobj(X) else X
-        return self._factors(self.normal.absorb(*self.rows())).uncertainty(real)
+        # Phi as the memory has it, real and imaginary parts in turn; the encoder gives Phi^H.
+        phi = self.encoder(states).conj().view(np.float64)
+        return self._factors(self.normal.absorb(*self.rows())).uncertainty(phi)
 
     def statistics(self) -> tuple[Array, Array]:
         """(G, b): X_a^T X_a and X_a^T (y - X_a W_a) of each action, all that a sweep needs of this client's data."""

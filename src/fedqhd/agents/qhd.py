@@ -66,6 +66,10 @@ class QHD(ABC):
     def act(self, s: Array) -> int:
         u_explore, u_action = self._rng.random(2)
         a = kernels.act(*self._args, s, self._seen, self._phi, self._rows, self._q, self.epsilon, u_explore, u_action)
+        return self._finite(a)
+
+    def _finite(self, a: int) -> int:
+        """The kernels' choice of action, unless Q left them none."""
         if a < 0:
             raise FedQHDError(
                 f"Q(s, .) = {self._q.tolist()} is not finite: eta={self.settings.eta} is likely too large"

@@ -185,7 +185,7 @@ def check(c: Config) -> None:
     need(0 <= c.sigma_spread < 1, "sigma_spread", "it must be at least 0 and below 1")
     for name in ("lam", "fit_lam", "bonus"):
         need(getattr(c, name) >= 0, name, "it must be at least 0")
-    solves = c.learner == "least-squares" and c.method in QHD_METHODS and not any(k != "qhd" for k in c.agents)
+    solves = c.learner == "least-squares" and c.method in QHD_METHODS and all(k == "qhd" for k in c.agents)
     need(c.weights != "precision" or (solves and c.method == "fedqhd"), "weights",
          "only method=fedqhd with learner=least-squares knows how certain it is")  # fmt: skip
     need(c.weights != "precision" or c.anchor_source != "visited", "anchor_source",

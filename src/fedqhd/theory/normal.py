@@ -18,15 +18,14 @@ Array = NDArray[Any]
 BLOCK = 1024
 
 
-def grams(X: Array, a: Array, actions: int) -> Array:
-    """X_a^T X_a for each action, (A, p, p) in double precision. Rows with a < 0 belong to none.
+def add_grams(G: Array, X: Array, a: Array) -> Array:
+    """G_a += X_a^T X_a for each action, G (A, p, p) in double precision. Rows with a < 0 belong to none.
 
     A block's products are summed in the precision of X, blocks in double: an error of 1e-7 in entries of at most
     BLOCK / p, far below any useful lam.
     """
-    G = np.zeros((actions, X.shape[1], X.shape[1]))
     for lo in range(0, len(X), BLOCK):
-        for k in range(actions):
+        for k in range(len(G)):
             rows = X[lo : lo + BLOCK][a[lo : lo + BLOCK] == k]
             if len(rows):
                 G[k] += rows.T @ rows
@@ -41,7 +40,6 @@ class NormalEquations:
     """
 
     def __init__(self, actions: int, p: int) -> None:
-        self.actions = actions
         self.G = np.zeros((actions, p, p))
         self.rows = 0
 
@@ -52,10 +50,9 @@ class NormalEquations:
     def absorb(self, X: Array, a: Array) -> Array:
         """X_a^T X_a of all the given rows, of which the first `self.rows` are known."""
         whole = len(X) // BLOCK * BLOCK
-        for lo in range(self.rows, whole, BLOCK):
-            self.G += grams(X[lo : lo + BLOCK], a[lo : lo + BLOCK], self.actions)
+        add_grams(self.G, X[self.rows : whole], a[self.rows : whole])
         self.rows = whole
-        return self.G + grams(X[whole:], a[whole:], self.actions)
+        return add_grams(self.G.copy(), X[whole:], a[whole:])
 
 
 class Factors:
