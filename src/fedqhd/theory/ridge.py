@@ -44,8 +44,9 @@ class Ridge:
         G = real.T @ real if self.primal else real @ real.T
         G[np.diag_indices_from(G)] += lam
         try:
-            # Below this, G + lam I is positive definite only by the grace of rounding.
-            if lam <= np.finfo(float).eps * max(m, p) * np.trace(G):
+            # Below this, G + lam I is positive definite only by the grace of rounding. The dual's solution also holds
+            # the part of Q that X cannot reach, divided by lam; X^T cancels it up to eps trace(G) / lam.
+            if lam <= (np.finfo(float).eps * max(m, p) if self.primal else 1e-6) * np.trace(G):
                 raise np.linalg.LinAlgError
             self._cholesky = scipy.linalg.cho_factor(G, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
