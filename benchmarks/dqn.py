@@ -34,7 +34,7 @@ BESIDE = "CartPole-v1"
 CASES = {
     "CartPole-v1": (400, 475),
     "Acrobot-v1": (700, -90),
-    "MountainCar-v0": (600, -130),
+    "MountainCar-v0": (400, -130),
     "LunarLander-v3": (350, 150),
 }
 

@@ -209,6 +209,18 @@ def test_dqn_acts_on_the_values_it_reports():
     assert [agent.act(s) for s in S[:50]] == agent.q(S[:50]).argmax(axis=1).tolist()
 
 
+def test_an_exploratory_action_is_held():
+    agent = make_dqn(hold=4)
+    agent.epsilon = 1.0
+    actions = np.array([agent.act(s) for s in S]).reshape(-1, 4)
+    assert (actions == actions[:, :1]).all()
+    assert len(np.unique(actions)) == 3
+    agent.act(S[0])
+    agent.end_episode()  # an episode does not begin with the last one's push
+    agent.epsilon = 0.0
+    assert agent.act(S[1]) == agent.q(S[1:2]).argmax()
+
+
 def test_dqn_state_restores_the_same_future():
     quick = {"batch_size": 8, "update_every": 2, "learning_starts": 8, "target_steps": 7}
     agent, copy = make_dqn(0, **quick), make_dqn(3, **quick)

@@ -36,6 +36,7 @@ class DQNSettings(Exploration):
     target_steps: int = 500
     target_tau: float = 1.0
     huber: float = 1.0
+    hold: int = 1
     fit_loss: str = "mse"
     fit_steps: int = 100
     fit_batch: int = 64
@@ -82,12 +83,17 @@ class DQN:
         self._views = [p.detach().numpy() for p in self._params]
         self._adam = torch.optim.Adam(self._params, lr=settings.lr, fused=True)
         self._steps = self._episodes = self.updates = 0
+        self._held, self._hold_left = 0, 0
         self.replay = Replay(settings.replay_size, n)
 
     def act(self, s: Array) -> int:
+        if self._hold_left > 0:
+            self._hold_left -= 1
+            return self._held
         u_explore, u_action = self._rng.random(2)
         if u_explore < self.epsilon:
-            return int(u_action * self.sizes[-1])
+            self._held, self._hold_left = int(u_action * self.sizes[-1]), self.settings.hold - 1
+            return self._held
         views, x = self._views, s
         for k in range(0, len(views) - 2, 2):
             x = np.maximum(views[k] @ x + views[k + 1], 0)
@@ -134,6 +140,7 @@ class DQN:
 
     def end_episode(self) -> None:
         self._episodes += 1
+        self._hold_left = 0
         self.epsilon = self.settings.decayed(self.epsilon)
         self._set_lr()
 

@@ -88,6 +88,7 @@ class Config:
     target_steps: int = _f(500, "DQN: steps between target syncs")
     target_tau: float = _f(1.0, "DQN: share of the way that the target goes at a sync")
     huber: float = _f(1.0, "DQN: TD error from which on the loss grows linearly")
+    hold: int = _f(1, "DQN: steps for which an exploratory action is kept")
     fit_steps: int = _f(100, "DQN: Adam steps on a teacher")
     fit_batch: int = _f(64, "DQN: anchors a step on a teacher")
     temperature: float = _f(1.0, "distilled-feddqn: softmax(Q / temperature)")
