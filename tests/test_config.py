@@ -61,6 +61,7 @@ def test_every_shipped_file_is_valid(name, setting, learner):
         ({"learner": "onlin"}, "did you mean 'online'"),
         ({"fit_lam": -1.0}, "fit_lam=-1.0"),
         ({"damping": 0.0}, "damping=0.0"),
+        ({"trace": 1.5}, "trace=1.5"),
         ({"huber": 0.0}, "huber=0.0"),
         ({"target_tau": 1.5}, "target_tau=1.5"),
         ({"weights": "precision"}, "weights=precision.*learner=least-squares"),

@@ -10,6 +10,7 @@ from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import (
     AnchorCompile,
     ParameterAverage,
+    TeacherAnchors,
     VisitedAnchors,
     choose,
     plan_rounds,
@@ -126,6 +127,29 @@ def test_visited_states_become_anchors_and_then_it_is_algorithm_2(rng):
     assert set(second) == {"anchors", "Q"}
     for p, s in zip(plain, sites, strict=True):
         np.testing.assert_array_equal(p.agent.W, s.agent.W)
+
+
+def test_anchors_that_follow_the_teacher_are_compiled_where_they_were_asked_for(rng):
+    """One exchange is Algorithm 2 at the present anchors; the next is about those that the teacher's policy met."""
+    sites = [make_site(i, RandomFourier.sample(4, 100, 1.0, rng), rng) for i in range(3)]
+    plain = [make_site(i, s.agent.encoder, rng) for i, s in enumerate(sites)]
+    here, there = rng.normal(size=(2, 40, 4)).astype(np.float32)
+    asked = []
+
+    def rollout(anchors, Q, episodes):
+        asked.append((anchors, Q, episodes))
+        return there
+
+    federation = TeacherAnchors(AnchorCompile(here), rollout)
+    for anchors in (here, there):
+        for p, s in zip(plain, sites, strict=True):
+            p.agent.load(s.agent.params())
+        teacher = exchange(federation, sites)
+        exchange(AnchorCompile(anchors), plain)
+        assert asked[-1][0] is anchors
+        assert asked[-1][1] is teacher["Q"]
+        for p, s in zip(plain, sites, strict=True):
+            np.testing.assert_array_equal(p.agent.W, s.agent.W)
 
 
 def mean_of(values, weights):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import tiny
+from fedqhd import kernels
 from fedqhd.agents import LeastSquaresQHD, QHDSettings, least_squares
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.experiment import limits
@@ -203,6 +204,43 @@ def test_a_sweep_is_the_equation(rng):
     np.testing.assert_allclose(agent.W, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        (0.0, [1 + 0.5 * 7, 2 + 0.5 * 9, 4.0]),  # one step, then the best value there
+        (1.0, [1 + 0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4.0]),  # the return that followed
+        (0.5, [1 + 0.5 * (7 + 5.25) / 2, 2 + 0.5 * (9 + 4) / 2, 4.0]),
+    ],
+)
+def test_targets_by_hand(trace, expected):
+    """Rewards 1, 2, 4 to an end, best values 5, 7, 9 on the way; two more steps, cut off where the best value is 6."""
+    Q = np.array([[5, 0], [0, 7], [9, 1], [3, 2], [2, 3], [6, 1]], np.float32)
+    r = np.float32([1, 2, 4, 1, 1, 0])
+    discount = np.float32([0.5, 0.5, 0, 0.5, 0.5, 0])
+    a = np.array([0, 0, 0, 1, 1, -1])
+    y, residual = np.zeros(6, np.float32), np.full((6, 2), np.nan, np.float32)
+    value, squares = kernels.bellman(r, discount, a, Q, 0 * Q, trace, -np.inf, np.inf, 0.0, y, residual)
+    fifth = 1 + 0.5 * 6
+    np.testing.assert_allclose(y[:5], [*expected, 1 + 0.5 * ((1 - trace) * 3 + trace * fifth), fifth])
+    np.testing.assert_array_equal(residual[:5], np.where(np.equal.outer(a[:5], [0, 1]), y[:5, None], 0))
+    assert not residual[5].any()
+    assert value == pytest.approx((1 - trace) * 5 + trace * y[0])
+    assert squares == pytest.approx(np.sum((y[:5] - Q[np.arange(5), a[:5]]) ** 2))
+    kernels.bellman(r, discount, a, Q, 0 * Q, trace, 2.0, 3.0, 0.0, y, residual)
+    assert y[:5].min() >= 2
+    assert y[:5].max() <= 3
+
+
+def test_targets_do_not_depend_on_the_blocks(rng, monkeypatch):
+    agent = make(trace=0.7)
+    wander(agent, 10, 1)
+    W, V = rng.normal(size=(2, 60, 2))
+    whole = agent.targets(W, V)
+    monkeypatch.setattr(least_squares, "SWEEP", 7)
+    for one, other in zip(whole, agent.targets(W, V), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
 def test_a_fit_that_leads_away_is_undone_and_said(caplog):
     """Features 1 -> 2 and no other data: each sweep doubles W (Tsitsiklis and Van Roy's example)."""
     agent = make(clip="off", damping=1.0, fit_lam=1e-3)
@@ -231,7 +269,7 @@ def test_a_fit_that_leads_away_is_undone_and_said(caplog):
 def test_one_exchange_of_statistics_is_the_pooled_sweep(name):
     """Three clients that share normal equations do what one client with all their data does."""
     encoder = ENCODERS[name].sample(2, 40, 1.0, np.random.default_rng(3))
-    settings = {"exchange": "statistics", "damping": 0.4, "fit_lam": 0.2}
+    settings = {"exchange": "statistics", "damping": 0.4, "fit_lam": 0.2, "trace": 0.5}
     clients, pooled = [make(encoder, **settings) for _ in range(3)], make(encoder, **settings)
     for i, client in enumerate(clients):
         wander(client, 4 + i, seed=i)

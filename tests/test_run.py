@@ -97,8 +97,9 @@ def test_resuming_after_any_round_gives_the_same_bits(tmp_path, monkeypatch, set
         assert summary["env_steps"] == json.loads((tmp_path / "whole" / "summary.json").read_text())["env_steps"]
 
 
-def test_resuming_visited_anchors(tmp_path, monkeypatch):
-    options = {"setting": "heterogeneous", "anchor_source": "visited", "episodes": 9, "round_episodes": 3}
+@pytest.mark.parametrize("source", ["visited", "teacher"])
+def test_resuming_anchors_that_were_met(tmp_path, monkeypatch, source):
+    options = {"setting": "heterogeneous", "anchor_source": source, "episodes": 9, "round_episodes": 3}
     train(tiny(tmp_path / "whole", **options))
     real = checkpoint.save
 
@@ -138,7 +139,7 @@ def test_every_encoder_runs(tmp_path, setting, encoder):
     assert np.isfinite(summary["greedy_return"])
 
 
-@pytest.mark.parametrize("source", ["uniform", "mix", "visited"])
+@pytest.mark.parametrize("source", ["uniform", "mix", "visited", "teacher"])
 def test_every_anchor_source_runs(tmp_path, source):
     train(tiny(tmp_path, setting="heterogeneous", anchor_source=source))
     assert np.all([np.any(W) for W in models(tmp_path)])

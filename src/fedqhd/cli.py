@@ -15,7 +15,7 @@ from fedqhd.interfaces import FedQHDError, nearest
 
 QHD_SETTINGS = {
     "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
-    "fit_lam", "ridge", "sweeps", "damping", "refit", "clip", "explore", "bonus", "exchange",
+    "fit_lam", "ridge", "sweeps", "trace", "damping", "refit", "clip", "explore", "bonus", "exchange",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,15 +109,22 @@ class StateScaler(NamedTuple):
 
 def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator) -> Array:
     """States met by uniformly random actions, (steps, n)."""
-    states = np.empty((steps, *env.observation_space.shape))  # type: ignore[misc]
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    return states_met(env, steps, rng, lambda s: rng.integers(actions))
+
+
+def states_met(
+    env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator, act: Callable[[Array], Any]
+) -> Array:
+    """States that a policy meets, episode after episode, (steps, n)."""
+    states = np.empty((steps, *env.observation_space.shape))  # type: ignore[misc]
     done = True
     for i in range(steps):
         if done:
             states[i], _ = env.reset(seed=int(rng.integers(2**31)))
             done = False
         else:
-            states[i], _, terminated, truncated, _ = env.step(rng.integers(actions))
+            states[i], _, terminated, truncated, _ = env.step(act(states[i - 1]))
             done = terminated or truncated
     return states
 
@@ -159,10 +166,10 @@ def make_scaler(
 def make_anchors(
     source: str, m: int, file: str, env: gymnasium.Env[Array, np.int64], scaler: StateScaler, rng: np.random.Generator
 ) -> Array:
-    """The shared anchor states, scaled, (m, n): from random rollouts, uniform in the box, half of each, or a file."""
+    """The first anchor states, scaled, (m, n): from random rollouts, uniform in the box, half of each, or a file."""
     if source == "file":
         return scaler(read_states(file, len(scaler.shift)))
-    rollouts = {"rollout": m, "uniform": 0, "mix": m - m // 2}[source]
+    rollouts = {"rollout": m, "teacher": m, "uniform": 0, "mix": m - m // 2}[source]
     met = random_states(env, max(ROLLOUT_STEPS, 2 * m), rng)
     chosen = met[rng.choice(len(met), rollouts, replace=False)]
     uniform = rng.uniform(scaler.low, scaler.high, (m - rollouts, len(scaler.low)))

@@ -248,3 +248,25 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
             for d in range(hi - lo):
                 w[d] += c * x[d]
     return total
+
+
+@_jit
+def bellman(r, discount, a, Q, Q_V, trace, low, high, value, y, residual):  # type: ignore[no-untyped-def]
+    """Targets of consecutive transitions, the last first, into y, and y - Q_V in each row's action into residual:
+
+    y_t = clip(r_t + discount_t v_t+1),   v_t = (1 - trace) max_a Q(s_t, a) + trace y_t
+
+    `value` is v of the state after the last row. Returns v of the first, and the sum of (y - Q)^2.
+    """
+    squares = 0.0
+    for t in range(len(r) - 1, -1, -1):
+        k = a[t]
+        best = Q[t].max()
+        y[t] = min(max(r[t] + discount[t] * value, low), high)
+        residual[t] = 0
+        value = best
+        if k >= 0:
+            value += trace * (y[t] - best)
+            residual[t, k] = y[t] - Q_V[t, k]
+            squares += (y[t] - Q[t, k]) ** 2
+    return value, squares

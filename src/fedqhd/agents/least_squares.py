@@ -2,11 +2,12 @@
 
 Fitted Q-iteration over all that it remembers. A sweep makes targets with the present W and moves W towards their fit,
 
-    y   = clip(r + discount * max_a Q(s', a))
+    y   = clip(r + discount * ((1 - trace) max_a Q(s', a) + trace y'))
     W_a <- W_a + rho (fit_a(y) - W_a),   fit_a(y) = argmin ||X_a w - y||^2 + lam ||w - V_a||^2
 
-with V what W was at the last round. Where a client has no data, or hardly took an action, it keeps what the federation
-knows; the more often a direction was met, the less V matters. The range of y is what returns have shown to be possible.
+with y' the target of the transition that followed, and V what W was at the last round. Where a client has no data, or
+hardly took an action, it keeps what the federation knows; the more often a direction was met, the less V matters. The
+range of y is what returns have shown to be possible.
 rho halves when a sweep makes the Bellman error grow and recovers while it falls, and a fit that doubles it is undone.
 """
 
@@ -34,6 +35,8 @@ ALARM = 2.0
 DENSE = 4096
 """Features up to which D x D matrices are kept; beyond, conjugate gradients on the stored rows."""
 CG_STEPS = 10
+SWEEP = 512
+"""Rows that a sweep takes at a time."""
 LAMBDAS = 10.0 ** np.arange(-2, 2.5, 0.5)
 """Among which leave-one-out chooses, by its error on at most LOO_ROWS rows."""
 LOO_ROWS = 1000
@@ -110,31 +113,40 @@ class LeastSquaresQHD(QHD):
         """(X, a) of all that is remembered."""
         return self.memory.X[: self.memory.size], self.memory.a[: self.memory.size]
 
-    def residual(self, W: Array, Q_V: Array) -> tuple[Array, float]:
-        """y - X V in the column of each row's action, 0 elsewhere; and the Bellman error of W, root mean square."""
-        m, (X, a) = self.memory, self.rows()
-        taken = np.equal.outer(a, np.arange(W.shape[1]))
-        Q = X @ W.astype(X.dtype)
-        # The next state of a row is the row after it; the last row has none.
-        y = m.r[: m.size] + m.discount[: m.size] * np.roll(Q.max(axis=1), -1)
-        if self.settings.clip == "returns":
-            y = np.clip(y, self.low, self.high)
-        error = np.sqrt(np.sum((y[:, None] - Q) ** 2, where=taken) / max(taken.sum(), 1))
-        return np.where(taken, y[:, None] - Q_V, 0).astype(X.dtype), float(error)
+    def targets(self, W: Array, V: Array) -> tuple[Array, Array, float]:
+        """(y, b, e): what W makes of the memory as targets, b_a = X_a^T (y - X_a V_a), and W's Bellman error, root
+        mean square.
+
+        One pass from the last row to the first: a block's values, targets and products are made while it is in the
+        cache, and y needs what comes after it.
+        """
+        c, m, (X, a) = self.settings, self.memory, self.rows()
+        low, high = (self.low, self.high) if c.clip == "returns" else (-np.inf, np.inf)
+        weights = np.hstack([W, V]).astype(X.dtype)
+        y, b, value, squares = np.empty(m.size, X.dtype), np.zeros(V.shape), 0.0, 0.0
+        residual = np.empty((SWEEP, V.shape[1]), X.dtype)
+        for hi in range(m.size, 0, -SWEEP):
+            block = slice(max(hi - SWEEP, 0), hi)
+            Q, R = X[block] @ weights, residual[: hi - block.start]
+            value, part = kernels.bellman(
+                m.r[block], m.discount[block], a[block], Q[:, : V.shape[1]], Q[:, V.shape[1] :],
+                c.trace, low, high, value, y[block], R,
+            )  # fmt: skip
+            squares += part
+            b += X[block].T @ R
+        return y, b, float(np.sqrt(squares / max(int(np.count_nonzero(a >= 0)), 1)))
 
     def fit(self, sweeps: int) -> None:
         """Sweeps of W_a <- W_a + rho (fit_a(y) - W_a), or none of them if they lead away."""
         self._new = 0
-        X, a = self.rows()
         W, V = self._rows.T.astype(np.float64), self.V
-        Q_V = X @ V.astype(X.dtype)
-        residual, first = self.residual(W, Q_V)
-        solve = self._solver(X, a, residual)
+        y, b, first = self.targets(W, V)
+        solve = self._solver(y, b)
         error = first
         for _ in range(sweeps):
-            W += self.rho * (V + solve((X.T @ residual).astype(np.float64)) - W)
+            W += self.rho * (V + solve(b) - W)
             before = error
-            residual, error = self.residual(W, Q_V)
+            y, b, error = self.targets(W, V)
             self.rho = min(1.0, 1.2 * self.rho) if error <= before else max(LEAST_RHO, 0.5 * self.rho)
             self.updates += 1
         if error <= ALARM * first or first == 0:
@@ -147,23 +159,25 @@ class LeastSquaresQHD(QHD):
             first, error, self.lam, self.rho,
         )  # fmt: skip
 
-    def _solver(self, X: Array, a: Array, residual: Array) -> Callable[[Array], Array]:
+    def _solver(self, y: Array, b: Array) -> Callable[[Array], Array]:
+        X, a = self.rows()
         if X.shape[1] > DENSE:
             return ConjugateGradients(X, a, self.W.shape[1], self.lam, CG_STEPS).solve
         G = self.normal.absorb(X, a)
         if self.settings.ridge == "leave-one-out" and len(X) >= 2 * self._lam_rows:
-            self._choose_lam(G, X, a, residual)
+            self._choose_lam(G, y, b)
         factors = self._factors(G)
         if self.settings.explore == "bonus":
             self._whiten = np.sqrt(self.lam) * factors.inverse().astype(np.float32)
         return factors.solve
 
-    def _choose_lam(self, G: Array, X: Array, a: Array, residual: Array) -> None:
+    def _choose_lam(self, G: Array, y: Array, b: Array) -> None:
         """By the action taken most often, anew whenever the memory has doubled."""
+        X, a = self.rows()
         k = int(np.bincount(a[a >= 0]).argmax())
         rows = np.flatnonzero(a == k)
         some = rows[:: -(-len(rows) // LOO_ROWS)]
-        errors = leave_one_out(G[k], X.T @ residual[:, k], X[some], residual[some, k], LAMBDAS)
+        errors = leave_one_out(G[k], b[:, k], X[some], y[some] - X[some] @ self.V[:, k], LAMBDAS)
         self.lam, self._lam_rows = float(LAMBDAS[errors.argmin()]), len(X)
 
     def _factors(self, G: Array) -> Factors:
@@ -183,10 +197,8 @@ class LeastSquaresQHD(QHD):
 
     def statistics(self) -> tuple[Array, Array]:
         """(G, b): X_a^T X_a and X_a^T (y - X_a W_a) of each action, all that a sweep needs of this client's data."""
-        X, a = self.rows()
         W = self._rows.T.astype(np.float64)
-        residual, _ = self.residual(W, X @ W)
-        return self.normal.absorb(X, a), X.T @ residual
+        return self.normal.absorb(*self.rows()), self.targets(W, W)[1]
 
     def sync_target(self) -> None:
         self.V[:] = self._rows.T

@@ -33,6 +33,7 @@ class QHDSettings(Exploration):
     fit_lam: float = 0.3
     ridge: str = "given"
     sweeps: int = 10
+    trace: float = 0.0
     damping: float = 0.3
     refit: float = 0.1
     clip: str = "returns"

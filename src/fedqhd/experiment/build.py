@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedqhd import rng
-from fedqhd.agents import LEARNERS, QHDSettings
+from fedqhd.agents import LEARNERS, OnlineQHD, QHDSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder
-from fedqhd.envs import StateScaler, check_dynamics, draw_dynamics, make_anchors, make_env, make_scaler, random_states
+from fedqhd.envs import (
+    StateScaler,
+    check_dynamics,
+    draw_dynamics,
+    make_anchors,
+    make_env,
+    make_scaler,
+    random_states,
+    states_met,
+)
 from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_range
 from fedqhd.experiment.limits import check_size, dimension
 from fedqhd.federation import (
@@ -22,6 +31,7 @@ from fedqhd.federation import (
     NormalExchange,
     ParameterAverage,
     PrecisionCompile,
+    TeacherAnchors,
     Truncated,
     VisitedAnchors,
     choose,
@@ -34,6 +44,9 @@ if TYPE_CHECKING:
 
 PUBLIC_STATES = 500
 """States of random rollouts on which every client measures its own features."""
+
+TEACHER_EPSILON = 0.1
+"""Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
 
 Settings = TypeVar("Settings")
 
@@ -98,7 +111,29 @@ def make_agent(c: Config, client: int, public: Array, actions: int) -> Agent:
     return make_dqn(c, client, public.shape[1], actions, hidden) if hidden else make_qhd(c, client, public, actions)
 
 
-def make_federation(c: Config, agents: Sequence[Agent], anchors: Array | None, n: int) -> Federation:
+def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[Array, Array, int], Array]:
+    """(anchors, Q_bar, episodes played) -> states that the policy of Q_bar meets, scaled.
+
+    The server plays as a client would: Q_bar compiled into an encoder of its own, of the largest dimension.
+    """
+    env = make_env(c.env)
+    encoder = ENCODERS[c.encoder].sample(
+        len(scaler.shift), max(c.dims), c.sigma, rng.generator(c.seed, rng.PUBLIC, "server")
+    )
+    settings = QHDSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
+
+    def rollout(anchors: Array, Q: Array, episodes: int) -> Array:
+        own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
+        student = OnlineQHD(encoder, actions, settings, own)
+        student.fit_anchors(anchors, Q)
+        return scaler(states_met(env, c.anchors, own, lambda s: student.act(scaler(s))))
+
+    return rollout
+
+
+def make_federation(
+    c: Config, agents: Sequence[Agent], anchors: Array | None, scaler: StateScaler, actions: int
+) -> Federation:
     """Each method is one idea of what is exchanged."""
     if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
         return Independent()
@@ -109,15 +144,18 @@ def make_federation(c: Config, agents: Sequence[Agent], anchors: Array | None, n
     if c.exchange == "statistics":
         return NormalExchange(c.fit_lam, c.damping)
     if anchors is None:
-        through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, n)
+        through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, len(scaler.shift))
     elif c.method == "distilled-feddqn":
         return Distilled(anchors, c.temperature)
-    elif c.weights == "precision":
-        return PrecisionCompile(anchors)
     else:
-        through_anchors = AnchorCompile(anchors)
-    # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q.
-    return through_anchors if c.agents else choose([a.fingerprint() for a in agents], through_anchors)
+        through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors)
+    if c.anchor_source == "teacher":
+        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions))
+    # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q; and W alone
+    # does not say how certain it is.
+    if c.agents or c.weights == "precision":
+        return through_anchors
+    return choose([a.fingerprint() for a in agents], through_anchors)
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
@@ -144,7 +182,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     for i, (agent, group) in enumerate(zip(agents, groups, strict=True)):
         share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[i]
         clients.append(LocalClient(i, agent, group, scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep))
-    return clients, World(scaler, make_federation(c, agents, anchors, len(scaler.shift)), dynamics)
+    return clients, World(scaler, make_federation(c, agents, anchors, scaler, actions), dynamics)
 
 
 def warm_up(c: Config) -> None:

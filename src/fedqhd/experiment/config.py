@@ -52,7 +52,9 @@ class Config:
     scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -4")
     scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 4")
     anchors: int = _f(200, "number of anchor states, m")
-    anchor_source: str = _f("rollout", "where anchors come from", ("rollout", "uniform", "mix", "file", "visited"))
+    anchor_source: str = _f(
+        "rollout", "where anchors come from", ("rollout", "uniform", "mix", "file", "teacher", "visited")
+    )
     anchor_file: str = _f("", "anchor_source=file: an .npy or .npz of raw states, one a row")
     compile: str = _f("warm-start", "how a teacher is compiled into W", ("warm-start", "overwrite"))
     lam: float = _f(1e-2, "ridge of the compilation, lambda")
@@ -75,6 +77,7 @@ class Config:
     fit_lam: float = _f(0.3, "least-squares: ridge of a fit")
     ridge: str = _f("given", "least-squares: fit_lam as given, or by leave-one-out error", ("given", "leave-one-out"))
     sweeps: int = _f(10, "least-squares: sweeps a fit")
+    trace: float = _f(0.0, "least-squares: share of the return that followed in a target; the rest is max Q(s', a)")
     damping: float = _f(0.3, "least-squares: first step towards a fit, rho")
     refit: float = _f(0.1, "least-squares: share of new transitions in the memory that calls for a fit")
     clip: str = _f("returns", "least-squares: keep targets in the range of returns met", ("returns", "off"))
@@ -194,7 +197,8 @@ def check(c: Config) -> None:
     need(c.explore != "bonus" or solves, "explore", "only learner=least-squares knows where it is uncertain")
     need(c.exchange != "statistics" or (solves and c.method == "fedqhd" and c.setting == "homogeneous"), "exchange",
          "normal equations add up for method=fedqhd with learner=least-squares and one encoder")  # fmt: skip
-    need(0 <= c.gamma <= 1, "gamma", "it must be from 0 to 1")
+    for name in ("gamma", "trace"):
+        need(0 <= getattr(c, name) <= 1, name, "it must be from 0 to 1")
     need(c.eta > 0, "eta", "it must be above 0")
     need(
         0 <= c.epsilon_end <= c.epsilon_start <= 1,
@@ -210,8 +214,8 @@ def check(c: Config) -> None:
         "fedavg-dqn averages parameters, and networks of different widths have none in common; distilled-feddqn can",
     )  # fmt: skip
     need(
-        c.method != "distilled-feddqn" or c.anchor_source != "visited", "anchor_source",
-        "distilled-feddqn takes anchors that are there from the start: rollout, uniform, mix or file",
+        c.method != "distilled-feddqn" or c.anchor_source not in ("teacher", "visited"), "anchor_source",
+        "distilled-feddqn takes anchors that stay as they are: rollout, uniform, mix or file",
     )  # fmt: skip
     for kind in c.agents:
         hidden_widths(kind)

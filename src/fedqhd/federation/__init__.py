@@ -3,7 +3,7 @@
 from fedqhd.federation.aggregate import weighted_mean
 from fedqhd.federation.baselines import Distilled, Independent, Truncated
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
-from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, VisitedAnchors, choose
+from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, TeacherAnchors, VisitedAnchors, choose
 from fedqhd.federation.rounds import plan_rounds, run_rounds
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "NormalExchange",
     "ParameterAverage",
     "PrecisionCompile",
+    "TeacherAnchors",
     "Truncated",
     "VisitedAnchors",
     "choose",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -71,6 +71,33 @@ class VisitedAnchors(AnchorCompile):
             super().install(client, teacher)
         else:
             client.agent.sync_target()
+
+
+class TeacherAnchors(AnchorCompile):
+    """Algorithm 2 with anchors that follow the teacher: after each exchange, the states that its policy meets in the
+    server's own copy of the environment. They are where the clients will soon be, and no client's states.
+
+    Q_bar is compiled at the anchors that it was made for; the next report is about the next anchors.
+    """
+
+    def __init__(self, inner: AnchorCompile, rollout: Callable[[Array, Array, int], Array]) -> None:
+        super().__init__(inner.anchors)
+        self.inner, self.rollout = inner, rollout
+
+    def report(self, client: Client) -> Payload:
+        self.inner.anchors = self.anchors
+        return self.inner.report(client)
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        teacher = {"anchors": self.anchors, **self.inner.aggregate(replies)}
+        episodes = 1 + max(e.episode for r in replies for e in r.episodes)
+        self.anchors = self.rollout(self.anchors, teacher["Q"], episodes)
+        return {**teacher, "next": self.anchors}
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        self.inner.anchors = teacher["anchors"]
+        self.inner.install(client, teacher)
+        self.anchors = teacher["next"]
 
 
 def choose(fingerprints: Sequence[str], otherwise: Federation) -> Federation:
