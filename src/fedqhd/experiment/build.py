@@ -47,6 +47,8 @@ PUBLIC_STATES = 500
 
 TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
+TEACHER_STEPS = 5
+"""Steps that it plays for each anchor, so that a few long episodes do not fill the anchors."""
 
 Settings = TypeVar("Settings")
 
@@ -112,7 +114,8 @@ def make_agent(c: Config, client: int, public: Array, actions: int) -> Agent:
 
 
 def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[Array, Array, int], Array]:
-    """(anchors, Q_bar, episodes played) -> states that the policy of Q_bar meets, scaled.
+    """(anchors, Q_bar, episodes played) -> the next anchors: half of them as before, so that what the teacher does not
+    do any more is not forgotten at once, and half states that the policy of Q_bar meets.
 
     The server plays as a client would: Q_bar compiled into an encoder of its own, of the largest dimension.
     """
@@ -126,7 +129,9 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
         own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
         student = OnlineQHD(encoder, actions, settings, own)
         student.fit_anchors(anchors, Q)
-        return scaler(states_met(env, c.anchors, own, lambda s: student.act(scaler(s))))
+        met = scaler(states_met(env, TEACHER_STEPS * len(anchors), own, lambda s: student.act(scaler(s))))
+        kept = len(anchors) // 2
+        return np.vstack([own.permutation(anchors)[:kept], own.permutation(met)[: len(anchors) - kept]])
 
     return rollout
 

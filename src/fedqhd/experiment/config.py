@@ -77,7 +77,7 @@ class Config:
     fit_lam: float = _f(0.3, "least-squares: ridge of a fit")
     ridge: str = _f("given", "least-squares: fit_lam as given, or by leave-one-out error", ("given", "leave-one-out"))
     sweeps: int = _f(10, "least-squares: sweeps a fit")
-    trace: float = _f(0.0, "least-squares: share of the return that followed in a target; the rest is max Q(s', a)")
+    trace: float = _f(0.8, "least-squares: share of the return that followed in a target; the rest is max Q(s', a)")
     damping: float = _f(0.3, "least-squares: first step towards a fit, rho")
     refit: float = _f(0.1, "least-squares: share of new transitions in the memory that calls for a fit")
     clip: str = _f("returns", "least-squares: keep targets in the range of returns met", ("returns", "off"))
