@@ -47,7 +47,7 @@ PUBLIC_STATES = 500
 
 TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
-TEACHER_STEPS = 5
+TEACHER_STEPS = 2
 """Steps that it plays for each anchor, so that a few long episodes do not fill the anchors."""
 
 Settings = TypeVar("Settings")
