@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test lint bench returns methods bench-dqn clean
+.PHONY: help setup setup-all demo test lint bench returns methods bench-dqn closed-form clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -14,6 +14,7 @@ help:
 	@echo "make returns    the returns this version promises, on three seeds (about an hour)"
 	@echo "make methods    all methods on CartPole, one seed (about 20 minutes)"
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
+	@echo "make closed-form  least squares on twenty seeds, four environments, both settings (hours; resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -57,6 +58,9 @@ methods: setup-all
 
 bench-dqn: setup-all
 	$(BIN)/python benchmarks/dqn.py
+
+closed-form: setup-all
+	$(BIN)/python benchmarks/closed_form.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

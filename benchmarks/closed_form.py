@@ -1,0 +1,92 @@
+"""Least-squares learning against the paper: how soon its 600-episode return of FedQHD is passed, and that no run of
+twenty seeds diverges. Resumable to the single run; `--envs CartPole-v1 ...` for some of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from cells import ROOT, folder, head, run
+from scipy.stats import trim_mean
+
+from fedqhd.experiment.run import training_returns
+
+NAME = "closed-form"
+SEEDS, REPORTED = range(20), 10
+WINDOW = 100
+# The paper's FedQHD after 600 episodes, one encoder and different ones; and the episodes within which to pass it.
+PAPER = {
+    "CartPole-v1": (466.3, 351.1, 200),
+    "Acrobot-v1": (-105.0, -102.5, 200),
+    "MountainCar-v0": (-143.7, -162.3, 200),
+    "LunarLander-v3": (224.1, 101.5, 400),
+}
+SETTINGS = ("homogeneous", "heterogeneous")
+
+
+def passed(curves, goal: float) -> int | None:
+    """The first episode by which the interquartile mean over seeds of the last WINDOW episodes is above the goal."""
+    total = np.cumsum(np.pad(curves, ((0, 0), (1, 0))), axis=1)
+    trailing = (total[:, WINDOW:] - total[:, :-WINDOW]) / WINDOW
+    above = np.flatnonzero(trim_mean(trailing, 0.25) > goal)
+    return int(above[0]) + WINDOW if len(above) else None
+
+
+def measure(env: str, setting: str) -> dict[str, object]:
+    goal, episodes = PAPER[env][SETTINGS.index(setting)], PAPER[env][2]
+    cell = f"{env}, {setting}"
+    arguments = ["--env", env, "--setting", setting, "--learner", "least-squares", "--episodes", str(episodes)]
+    with ThreadPoolExecutor(2) as pool:
+        summaries = list(pool.map(lambda seed: run(NAME, cell, arguments, seed), SEEDS))
+    curves = np.stack([training_returns(folder(NAME, cell, s), 5, episodes).mean(axis=0) for s in SEEDS])
+    last = [round(float(x), 1) for x in curves[:, -WINDOW:].mean(axis=1)]
+    return {
+        "env": env, "setting": setting, "command": f"fedqhd train {' '.join(arguments)}", "commit": head(),
+        "seeds": list(SEEDS), "paper": goal, "episodes": episodes, "passed_at": passed(curves[:REPORTED], goal),
+        "iqm": round(float(trim_mean(last[:REPORTED], 0.25)), 1), "last_100": last,
+        "greedy_return": [round(s["greedy_return"], 1) for s in summaries],
+        "fit_alarms": [s["fit_alarms"] for s in summaries], "cpu_seconds": [round(s["cpu_seconds"]) for s in summaries],
+    }  # fmt: skip
+
+
+def table(rows) -> str:
+    lines = [
+        "# Least squares: the paper's return, and how soon",
+        "",
+        "Made by `make closed-form`: five clients, `--learner least-squares`, settings from `configs/`. *Passed at*: the",
+        "first episode by which the interquartile mean over seeds 0 to 9 of the last 100 training episodes is above what",
+        "the paper's FedQHD has after 600. The worst and the alarms are of seeds 0 to 19.",
+        "",
+        "| | the paper, 600 episodes | passed at | goal | IQM of the last 100 | worst seed | greedy | alarms | CPU s | commit |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for r in rows:
+        lines.append(
+            f"| {r['env']}, {r['setting']} | {r['paper']} | {r['passed_at'] or 'not'} | {r['episodes']} | {r['iqm']} "
+            f"| {min(r['last_100'])} | {np.mean(r['greedy_return']):.1f} | {sum(r['fit_alarms'])} "
+            f"| {np.mean(r['cpu_seconds']):.0f} | `{r['commit']}` |"
+        )
+    commands = [r["command"] for r in rows]
+    return "\n".join([*lines, "", "Each run by itself, with `--seed` 0 to 19:", "", "```", *commands, "```", ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--envs", nargs="+", default=list(PAPER), choices=list(PAPER))
+    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS)
+    wanted = parser.parse_args()
+    file = ROOT / "results" / f"{NAME}.json"
+    rows = {(r["env"], r["setting"]): r for r in (json.loads(file.read_text()) if file.exists() else [])}
+    for env in wanted.envs:
+        for setting in wanted.settings:
+            rows[env, setting] = measure(env, setting)
+            ordered = [rows[e, s] for e in PAPER for s in SETTINGS if (e, s) in rows]
+            file.write_text(json.dumps(ordered, indent=1) + "\n")
+            file.with_suffix(".md").write_text(table(ordered))
+    print(f"written to results/{NAME}.md and results/{NAME}.json")
+
+
+if __name__ == "__main__":
+    main()
