@@ -12,9 +12,9 @@ help:
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed of the learner beside torch and numpy"
 	@echo "make returns    the returns this version promises, on three seeds (about an hour)"
-	@echo "make methods    all methods on CartPole, one seed (about 20 minutes)"
+	@echo "make methods    all methods on CartPole, one seed (about 45 minutes)"
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
-	@echo "make closed-form  least squares against the paper on twenty seeds (hours; resumable)"
+	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
