@@ -11,11 +11,10 @@ import numpy as np
 from cells import ROOT, folder, head, run
 from scipy.stats import trim_mean
 
-from fedqhd.experiment.run import training_returns
+from fedqhd.experiment.run import LAST, training_returns
 
 NAME = "closed-form"
 SEEDS, REPORTED = range(20), 10
-WINDOW = 100
 # The paper's FedQHD after 600 episodes, one encoder and different ones; and the episodes within which to pass it.
 PAPER = {
     "CartPole-v1": (466.3, 351.1, 200),
@@ -27,11 +26,11 @@ SETTINGS = ("homogeneous", "heterogeneous")
 
 
 def passed(curves, goal: float) -> int | None:
-    """The first episode by which the interquartile mean over seeds of the last WINDOW episodes is above the goal."""
+    """The first episode by which the interquartile mean over seeds of the last LAST episodes is above the goal."""
     total = np.cumsum(np.pad(curves, ((0, 0), (1, 0))), axis=1)
-    trailing = (total[:, WINDOW:] - total[:, :-WINDOW]) / WINDOW
+    trailing = (total[:, LAST:] - total[:, :-LAST]) / LAST
     above = np.flatnonzero(trim_mean(trailing, 0.25) > goal)
-    return int(above[0]) + WINDOW if len(above) else None
+    return int(above[0]) + LAST if len(above) else None
 
 
 def measure(env: str, setting: str) -> dict[str, object]:
@@ -41,7 +40,7 @@ def measure(env: str, setting: str) -> dict[str, object]:
     with ThreadPoolExecutor(2) as pool:
         summaries = list(pool.map(lambda seed: run(NAME, cell, arguments, seed), SEEDS))
     curves = np.stack([training_returns(folder(NAME, cell, s), 5, episodes).mean(axis=0) for s in SEEDS])
-    last = [round(float(x), 1) for x in curves[:, -WINDOW:].mean(axis=1)]
+    last = [round(s["final_return"], 1) for s in summaries]
     return {
         "env": env, "setting": setting, "command": f"fedqhd train {' '.join(arguments)}", "commit": head(),
         "seeds": list(SEEDS), "paper": goal, "episodes": episodes, "passed_at": passed(curves[:REPORTED], goal),

@@ -146,7 +146,7 @@ class LeastSquaresQHD(QHD):
         for _ in range(sweeps):
             W += self.rho * (V + solve(b) - W)
             before = error
-            y, b, error = self.targets(W, V)
+            _, b, error = self.targets(W, V)
             self.rho = min(1.0, 1.2 * self.rho) if error <= before else max(LEAST_RHO, 0.5 * self.rho)
             self.updates += 1
         if error <= ALARM * first or first == 0:

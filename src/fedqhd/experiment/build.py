@@ -119,7 +119,6 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
 
     The server plays as a client would: Q_bar compiled into an encoder of its own, of the largest dimension.
     """
-    env = make_env(c.env)
     encoder = ENCODERS[c.encoder].sample(
         len(scaler.shift), max(c.dims), c.sigma, rng.generator(c.seed, rng.PUBLIC, "server")
     )
@@ -129,7 +128,9 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
         own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
         student = OnlineQHD(encoder, actions, settings, own)
         student.fit_anchors(anchors, Q)
+        env = make_env(c.env)
         met = scaler(states_met(env, TEACHER_STEPS * len(anchors), own, lambda s: student.act(scaler(s))))
+        env.close()
         kept = len(anchors) // 2
         return np.vstack([own.permutation(anchors)[:kept], own.permutation(met)[: len(anchors) - kept]])
 

@@ -193,7 +193,7 @@ def check(c: Config) -> None:
     need(c.weights != "precision" or (solves and c.method == "fedqhd"), "weights",
          "only method=fedqhd with learner=least-squares knows how certain it is")  # fmt: skip
     need(c.weights != "precision" or c.anchor_source != "visited", "anchor_source",
-         "precision weights take anchors that are there from the start: rollout, uniform, mix or file")  # fmt: skip
+         "precision weights take anchors that no client gave: rollout, uniform, mix, file or teacher")  # fmt: skip
     need(c.explore != "bonus" or solves, "explore", "only learner=least-squares knows where it is uncertain")
     need(c.exchange != "statistics" or (solves and c.method == "fedqhd" and c.setting == "homogeneous"), "exchange",
          "normal equations add up for method=fedqhd with learner=least-squares and one encoder")  # fmt: skip
