@@ -251,17 +251,20 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
 
 
 @_jit
-def bellman(r, discount, a, Q, Q_V, trace, low, high, value, y, residual):  # type: ignore[no-untyped-def]
+def bellman(r, discount, a, Q, Q_V, trace, double, low, high, value, y, residual):  # type: ignore[no-untyped-def]
     """Targets of consecutive transitions, the last first, into y, and y - Q_V in each row's action into residual:
 
     y_t = clip(r_t + discount_t v_t+1),   v_t = (1 - trace) max_a Q(s_t, a) + trace y_t
 
-    `value` is v of the state after the last row. Returns v of the first, and the sum of (y - Q)^2.
+    With `double` the maximum counts for no more than what Q_V makes of the action that attains it. `value` is v of the
+    state after the last row. Returns v of the first, and the sum of (y - Q)^2.
     """
     squares = 0.0
     for t in range(len(r) - 1, -1, -1):
         k = a[t]
         best = Q[t].max()
+        if double:
+            best = min(best, Q_V[t, Q[t].argmax()])
         y[t] = min(max(r[t] + discount[t] * value, low), high)
         residual[t] = 0
         value = best

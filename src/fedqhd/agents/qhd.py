@@ -34,6 +34,7 @@ class QHDSettings(Exploration):
     ridge: str = "given"
     sweeps: int = 10
     trace: float = 0.0
+    double_q: str = "off"
     damping: float = 0.3
     refit: float = 0.1
     clip: str = "returns"

@@ -128,7 +128,7 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
         own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
         student = OnlineQHD(encoder, actions, settings, own)
         student.fit_anchors(anchors, Q)
-        env = make_env(c.env)
+        env = make_env(c.env, repeat=c.action_repeat)
         met = scaler(states_met(env, TEACHER_STEPS * len(anchors), own, lambda s: student.act(scaler(s))))
         env.close()
         kept = len(anchors) // 2
@@ -166,7 +166,7 @@ def make_federation(
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
     """The clients of a run, and what they share. Everything random comes from c.seed."""
-    env = make_env(c.env)
+    env = make_env(c.env, repeat=c.action_repeat)
     scaler = make_scaler(env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler"))
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     anchors = None
@@ -178,7 +178,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     check_dynamics(env, c.env, ranges)
     env.close()
     dynamics = [draw_dynamics(ranges, rng.generator(c.seed, i, "world")) for i in range(c.clients)]
-    envs = [make_env(c.env, dynamics=d) for d in dynamics]
+    envs = [make_env(c.env, repeat=c.action_repeat, dynamics=d) for d in dynamics]
     # An oracle is one agent that has the environments of all.
     groups = [envs] if c.method.startswith("oracle") else [[e] for e in envs]
     check_size(c, range(len(groups)), actions)

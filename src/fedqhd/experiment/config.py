@@ -37,6 +37,7 @@ class Config:
     learner: str = _f("replay", "how a client learns", LEARNERS)
     clients: int = _f(5, "number of clients, N")
     episodes: int = _f(600, "training episodes a client")
+    action_repeat: int = _f(1, "steps of the environment for which an action is kept")
     round_episodes: int = _f(50, "episodes between federations, K")
     agents: tuple[str, ...] = _f((), "fedqhd: kinds of the clients, cycled, e.g. qhd dqn:64 dqn:128x128 (all qhd)")
     dynamics: tuple[str, ...] = _f((), "worlds that differ: NAME=LOW:HIGH, drawn for each client, e.g. length=0.3:1")
@@ -61,7 +62,7 @@ class Config:
     weights: str | tuple[float, ...] = _f(
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
-    gamma: float = _f(0.99, "discount")
+    gamma: float = _f(0.99, "discount from one action to the next")
     step: str = _f(
         "normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", ("plain", "normalised")
     )
@@ -78,6 +79,7 @@ class Config:
     ridge: str = _f("given", "least-squares: fit_lam as given, or by leave-one-out error", ("given", "leave-one-out"))
     sweeps: int = _f(10, "least-squares: sweeps a fit")
     trace: float = _f(0.8, "least-squares: share of the return that followed in a target; the rest is max Q(s', a)")
+    double_q: str = _f("off", "least-squares: max Q(s', a) at most what the last round's W says", ("off", "clipped"))
     damping: float = _f(0.3, "least-squares: first step towards a fit, rho")
     refit: float = _f(0.1, "least-squares: share of new transitions in the memory that calls for a fit")
     clip: str = _f("returns", "least-squares: keep targets in the range of returns met", ("returns", "off"))
