@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test lint bench returns methods bench-dqn closed-form clean
+.PHONY: help setup setup-all demo test lint bench returns methods bench-dqn closed-form learners options clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -15,6 +15,8 @@ help:
 	@echo "make methods    all methods on CartPole, one seed (about 45 minutes)"
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
+	@echo "make learners   episodes that each learner needs to the paper's returns (hours; resumable)"
+	@echo "make options    what certainty is worth to least squares (hours; resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -61,6 +63,12 @@ bench-dqn: setup-all
 
 closed-form: setup-all
 	$(BIN)/python benchmarks/closed_form.py
+
+learners: setup-all
+	$(BIN)/python benchmarks/learners.py
+
+options: setup-all
+	$(BIN)/python benchmarks/options.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -77,7 +77,9 @@ class LocalClient:
                 except FedQHDError as error:
                     raise FedQHDError(f"client {site}, episode {self.episodes}: {error}") from error
                 on_episode(played[-1])
+            start = perf_counter()
             self.agent.end_episode()
+            self.seconds["learning"] += perf_counter() - start
             self.episodes += 1
         return tuple(played)
 
