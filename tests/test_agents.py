@@ -168,6 +168,9 @@ def test_anchors_are_factorised_once(monkeypatch, rng):
         agent.fit_anchors(anchors, rng.normal(size=(20, 2)))
     assert len(made) == 1
     agent.fit_anchors(anchors.copy(), rng.normal(size=(20, 2)))
+    assert len(made) == 1
+    anchors[3, 1] += 1
+    agent.fit_anchors(anchors, rng.normal(size=(20, 2)))
     assert len(made) == 2
 
 

@@ -62,7 +62,8 @@ class QHD(ABC):
         self._phi = np.zeros(self._rows.shape[1], np.float32)
         self._seen = np.full(encoder.n, np.nan, np.float32)
         self._q = np.zeros(actions, np.float32)
-        self._anchors: Array | None = None
+        self._anchors: Array = np.empty((0, encoder.n), np.float32)
+        self._X: Array = np.empty((0, encoder.D))
         self._ridge: Ridge | None = None
 
     def act(self, s: Array) -> int:
@@ -79,9 +80,9 @@ class QHD(ABC):
         return int(a)
 
     def q(self, s: Array) -> Array:
-        """Reference values in float64; at the anchors from the features kept for compilation."""
-        X = self._ridge.X if self._ridge is not None and s is self._anchors else self.encoder(s)
-        return q_values(X, self.W)
+        """Reference values in float64. The features of the last states asked for are kept: they are likely anchors, at
+        which a teacher is to be compiled."""
+        return q_values(self._features(s), self.W)
 
     def model(self) -> Model:
         return Readout(self.encoder, self.W.copy())
@@ -123,9 +124,14 @@ class QHD(ABC):
         else:
             self._set(self.W + ridge.solve(Q - q_values(ridge.X, self.W)))
 
+    def _features(self, s: Array) -> Array:
+        if not np.array_equal(s, self._anchors):
+            self._anchors, self._X, self._ridge = s.copy(), self.encoder(s), None
+        return self._X
+
     def ridge(self, anchors: Array) -> Ridge:
-        if self._ridge is None or anchors is not self._anchors:
-            self._ridge, self._anchors = Ridge(self.encoder(anchors), self.settings.lam), anchors
+        X = self._features(anchors)
+        self._ridge = self._ridge or Ridge(X, self.settings.lam)
         return self._ridge
 
     def params(self) -> Payload:
@@ -183,7 +189,7 @@ class ReplayQHD(QHD):
         super().__init__(*args)
         self.W_target = self.W.copy(order="F")
         self._target_rows = real_view(self.W_target)
-        self._X = np.zeros((self.settings.batch_size, len(self._phi)), np.float32)
+        self._batch = np.zeros((self.settings.batch_size, len(self._phi)), np.float32)
         self._steps = 0
         self.replay = Replay(self.settings.replay_size, self.encoder.n)
 
@@ -195,7 +201,7 @@ class ReplayQHD(QHD):
             return
         delta = kernels.replay_step(
             *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
-            memory.sample(B, self._rng), self.eta, self._rows, self._target_rows, self._X,
+            memory.sample(B, self._rng), self.eta, self._rows, self._target_rows, self._batch,
         )  # fmt: skip
         self._learned(delta, t)
 
