@@ -28,6 +28,7 @@ class QHDSettings(Exploration):
     batch_size: int = 32
     update_every: int = 1
     replay_size: int = 10_000
+    features: str = "recompute"
     lam: float = 1e-2
     compile: str = "warm-start"
     fit_lam: float = 0.3
@@ -189,21 +190,44 @@ class ReplayQHD(QHD):
         super().__init__(*args)
         self.W_target = self.W.copy(order="F")
         self._target_rows = real_view(self.W_target)
-        self._batch = np.zeros((self.settings.batch_size, len(self._phi)), np.float32)
+        self._phi_next = np.zeros_like(self._phi)
         self._steps = 0
         self.replay = Replay(self.settings.replay_size, self.encoder.n)
+        c, rounded = self.settings, self.settings.features == "int8"
+        # Hypervectors of the whole replay, or of one minibatch. Untouched pages of zeros cost nothing.
+        rows = c.batch_size if c.features == "recompute" else c.replay_size
+        self._kept: Array = np.zeros((rows, len(self._phi)), np.int8 if rounded else np.float32)
+        # |Phi_d| is at most D^-1/2, and int8 reaches 127.
+        self._scale = np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
 
     def observe(self, t: Transition) -> None:
         memory, B = self.replay, self.settings.batch_size
-        memory.add(t)
+        self._store(memory.add(t), t.s)
         self._steps += 1
         if memory.size < B or self._steps % self.settings.update_every:
             return
-        delta = kernels.replay_step(
-            *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
-            memory.sample(B, self._rng), self.eta, self._rows, self._target_rows, self._batch,
-        )  # fmt: skip
+        rows = memory.sample(B, self._rng)
+        if self.settings.features == "recompute":
+            delta = kernels.replay_step(
+                *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
+                rows, self.eta, self._rows, self._target_rows, self._kept,
+            )  # fmt: skip
+        else:
+            delta = kernels.stored_step(
+                *self._args, self._kept, self._scale, memory.joined, memory.a, memory.r, memory.discount, memory.s_next,
+                rows, self.eta, self._rows, self._target_rows, self._phi_next,
+            )  # fmt: skip
         self._learned(delta, t)
+
+    def _store(self, row: int, s: Array) -> None:
+        """Keep Phi(s), which acting has just made, with its transition."""
+        if self.settings.features == "recompute":
+            return
+        kernels.refresh(*self._args, s, self._seen, self._phi)
+        if self.settings.features == "int8":
+            kernels.quantise(self._phi, self._scale, self._kept[row])
+        else:
+            self._kept[row] = self._phi
 
     def sync_target(self) -> None:
         self.W_target[:] = self.W
@@ -217,3 +241,5 @@ class ReplayQHD(QHD):
         self.W_target[:] = p["W_target"]
         self._steps = int(p["steps"])
         self.replay.restore(under(p, "replay."))
+        for row, s in enumerate(self.replay.s[: self.replay.size]):
+            self._store(row, s)

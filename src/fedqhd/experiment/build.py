@@ -77,11 +77,16 @@ def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
 
 def make_qhd(c: Config, client: int, public: Array, actions: int) -> Agent:
     encoder = make_encoder(c, client, public.shape[1])
-    settings = settings_of(QHDSettings, c)
+    settings = dataclasses.replace(settings_of(QHDSettings, c), features=kept_as(c))
     if c.step == "normalised" and c.learner != "least-squares":
         B = 1 if c.learner == "online" else c.batch_size
         settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public)))
     return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
+
+
+def kept_as(c: Config) -> str:
+    """How a replay keeps its hypervectors: by default rounded to int8, the fastest at every dimension."""
+    return "int8" if c.features == "auto" else c.features
 
 
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
@@ -194,7 +199,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
 def warm_up(c: Config) -> None:
     """Compile the kernels this run will use, or load them from their cache, before any clock runs."""
     encoder = ENCODERS[c.encoder].sample(1, 8, 1.0, np.random.default_rng(0))
-    settings = dataclasses.replace(settings_of(QHDSettings, c), batch_size=1, update_every=1)
+    settings = dataclasses.replace(settings_of(QHDSettings, c), batch_size=1, update_every=1, features=kept_as(c))
     agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
     s = np.zeros(1, np.float32)
     agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))

@@ -74,6 +74,9 @@ class Config:
     batch_size: int = _f(32, "replay: transitions an update, B")
     update_every: int = _f(1, "replay: steps between updates")
     replay_size: int = _f(10_000, "replay: transitions kept a client")
+    features: str = _f(
+        "auto", "replay: hypervectors kept as float32 or int8, or made anew", ("auto", "recompute", "float32", "int8")
+    )
     target_every: int = _f(1, "replay: episodes between target syncs, tau")
     fit_lam: float = _f(0.3, "least-squares: ridge of a fit")
     ridge: str = _f("given", "least-squares: fit_lam as given, or by leave-one-out error", ("given", "leave-one-out"))
