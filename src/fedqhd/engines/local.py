@@ -19,8 +19,9 @@ class LocalEngine:
         self.federation = federation
         self.on_episode = on_episode
 
-    def round(self, teacher: Payload | None, episodes: int) -> list[Reply]:
-        return [c.round(self.federation, teacher, episodes, self.on_episode) for c in self.clients]
+    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
+        taking_part = [c for c in self.clients if clients is None or c.index in clients]
+        return [c.round(self.federation, teacher, episodes, self.on_episode) for c in taking_part]
 
     def finish(self, teacher: Payload) -> None:
         for client in self.clients:
