@@ -1,6 +1,6 @@
 """What clients and server exchange."""
 
-from fedqhd.federation.aggregate import AGGREGATORS, COMBINE, weighted_mean
+from fedqhd.federation.aggregate import COMBINE, SELECT, weighted_mean
 from fedqhd.federation.attacks import ATTACKS, Attacked
 from fedqhd.federation.baselines import Distilled, Independent, Truncated
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
@@ -10,9 +10,9 @@ from fedqhd.federation.server import Server
 from fedqhd.federation.validate import Member
 
 __all__ = [
-    "AGGREGATORS",
     "ATTACKS",
     "COMBINE",
+    "SELECT",
     "AnchorCompile",
     "Attacked",
     "Distilled",

@@ -12,8 +12,9 @@ import numpy as np
 
 from fedqhd.interfaces import Array, FedQHDError, Reply
 
-TOLERANCE = 3.0
-"""`auto` leaves out a reply that is further from the centre than this many times the median distance."""
+TOLERANCE = {"values": 10.0, "advantages": 2.5}
+"""`auto` leaves out a reply that is further from the centre than this many median distances. Honest clients may be
+early or late to learn what a state is worth; which action is better they must agree on, since that is the policy."""
 TRIM = 0.2
 """The share of the clients that a trimmed mean cuts off at either end."""
 STEPS = 50
@@ -101,26 +102,35 @@ def geometric_median(P: Array) -> Array:
     return weiszfeld(P)[0] @ P
 
 
-def everyone(P: Array) -> Array:
-    return np.ones(len(P), bool)
+def values_and_advantages(arrays: Sequence[Array]) -> dict[str, Array]:
+    """Rows (N, d) of the mean over actions, the last axis, and of what remains when it is taken away.
+
+    Both are linear, so of weights (D, A) as much as of values on anchors (m, A).
+    """
+    values = [P.mean(axis=-1, keepdims=True) if P.ndim > 2 else P for P in arrays]
+    rest = [P - V for P, V in zip(arrays, values, strict=True)]
+    return {name: np.hstack([real_rows(P) for P in x]) for name, x in (("values", values), ("advantages", rest))}
 
 
-def near_the_centre(P: Array) -> Array:
+def near_the_centre(arrays: Sequence[Array]) -> Array:
     """The first step of a reweighted mean (Rousseeuw and Leroy, 1987): who is within TOLERANCE median distances of the
-    geometric median. Centre and median distance stand as long as most are honest, and where all agree within
-    reason all are kept, so that the mean stays the mean."""
-    d = weiszfeld(P)[1]
-    return d <= TOLERANCE * np.median(d)
+    geometric median, in values and in advantages. Centre and median distance stand as long as most are honest; and
+    where all agree within reason all are kept, so that the mean stays the mean."""
+    kept = np.ones(len(arrays[0]), bool)
+    for part, P in values_and_advantages(arrays).items():
+        d = weiszfeld(P)[1]
+        # Where half of the clients say the very same, they have learned nothing yet, and nobody is an outlier.
+        kept &= (d <= TOLERANCE[part] * np.median(d)) | (np.median(d) == 0)
+    return kept
 
 
-def multi_krum(P: Array) -> Array:
+def multi_krum(arrays: Sequence[Array]) -> Array:
     """The N - f that lie closest to their N - f - 2 nearest (Blanchard et al., 2017), f the most it can bear."""
+    P = np.hstack([real_rows(x) for x in arrays])
     N = len(P)
     f = max((N - 3) // 2, 0)
-    if N - f - 2 < 1:
-        return everyone(P)
     squares = ((P[:, None] - P[None]) ** 2).sum(axis=2)
-    scores = np.sort(squares, axis=1)[:, 1 : N - f - 1].sum(axis=1)
+    scores = np.sort(squares, axis=1)[:, 1 : max(N - f - 1, 1)].sum(axis=1)
     kept = np.zeros(N, bool)
     kept[np.argsort(scores, kind="stable")[: N - f]] = True
     return kept
@@ -132,6 +142,5 @@ COMBINE: Mapping[str, Callable[[Sequence[Reply], str], Array]] = {
     "geometric-median": by_rows(geometric_median),
 }
 """Rules that are no weighted mean of the replies that count."""
-SELECT: Mapping[str, Callable[[Array], Array]] = {"auto": near_the_centre, "multi-krum": multi_krum}
+SELECT: Mapping[str, Callable[[Sequence[Array]], Array]] = {"auto": near_the_centre, "multi-krum": multi_krum}
 """Rules that leave some replies out."""
-AGGREGATORS = ("auto", "mean", *COMBINE, "multi-krum")

@@ -45,6 +45,6 @@ def play_round(
             return played, valid
         server.counts["repeated"] += attempt + 1 < server.attempts
     raise FedQHDError(
-        f"round {k}: {len(valid)} of {len(replies)} replies were valid and min_clients={server.min_clients} are needed: "
+        f"round {k}: {len(valid)} of {len(replies)} replies were valid, and min_clients={server.min_clients} is more: "
         "the log says why each was refused"
     )

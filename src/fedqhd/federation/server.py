@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedqhd import rng
-from fedqhd.federation.aggregate import SELECT, real_rows, stack
+from fedqhd.federation.aggregate import SELECT, stack
 from fedqhd.federation.validate import Member, Refused, check_reply
 from fedqhd.interfaces import Episode, FedQHDError, Like, Payload, Reply, under
 
@@ -81,7 +81,7 @@ class Server:
         names = [n for n in valid[0].payload if expects is None or expects[n].votes]
         if self.aggregate not in SELECT or not names:
             return valid
-        kept = SELECT[self.aggregate](np.hstack([real_rows(stack(valid, name)) for name in names]))
+        kept = SELECT[self.aggregate]([stack(valid, name) for name in names])
         out = [r.client for r, keep in zip(valid, kept, strict=True) if not keep]
         self.counts.update(f"left out/{i}" for i in out)
         if out:
