@@ -29,6 +29,7 @@ SETTINGS: dict[str, Any] = {
 SEEDS = (0, 1, 2)
 LAST = 50
 HELD = 0.95
+COMMIT = head()
 CELLS = [("none", 0.0), *((attack, share) for share in (0.2, 0.4) for attack in ATTACKS)]
 
 
@@ -48,7 +49,7 @@ def measure(attack: str, share: float, aggregate: str, seed: int) -> dict[str, A
         "return": round(float(returns.mean()), 1),
         "greedy_return": round(float(np.mean([summary["greedy_return_per_client"][i] for i in honest])), 1),
         "cpu_seconds": round(summary["cpu_seconds"], 1), "liars": summary.get("liars", []),
-        "left_out": summary["replies"]["left out"], "commit": head(),
+        "left_out": summary["replies"]["left out"], "commit": COMMIT,
     }  # fmt: skip
     done.write_text(json.dumps(row) + "\n")
     return row
@@ -64,8 +65,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "",
         "Made by `make robust`: CartPole, five clients with different encoders (D from 100 to 300), 300 anchors, 120",
         f"episodes. Return: training, last {LAST} episodes, mean of the honest clients and of the seeds.",
-        f"**Bold**: within 5 % of {clean:.1f}, which is what the mean reaches when nobody lies. Numbers in brackets: seeds,",
-        f"where fewer than {len(SEEDS)} were run.",
+        f"**Bold**: within 5 % of {clean:.1f}, which is what the mean reaches when nobody lies. In brackets: how many seeds",
+        f"were run, where it is not {len(SEEDS)}.",
         "",
         "| attack | liars | " + " | ".join(AGGREGATORS) + " |",
         "|---|---:|" + "---:|" * len(AGGREGATORS),

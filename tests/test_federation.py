@@ -202,11 +202,11 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
             self.seen = []
 
         def round(self, teacher, episodes, clients):
-            self.seen.append((None if teacher is None else int(teacher["Q"][0]), episodes))
-            return [Reply(0, {"Q": np.array([float(len(self.seen))])}, 1.0, 1, (), "", {})]
+            self.seen.append((None if teacher is None else int(teacher["Q"][0, 0]), episodes))
+            return [Reply(0, {"Q": np.array([[float(len(self.seen))]])}, 1.0, 1, (), "", {})]
 
         def finish(self, teacher):
-            self.seen.append(("finish", int(teacher["Q"][0])))
+            self.seen.append(("finish", int(teacher["Q"][0, 0])))
 
         def close(self): ...
 
