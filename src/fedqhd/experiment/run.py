@@ -80,6 +80,15 @@ def how_to_go_on(config: Config) -> str:
     return f"fedqhd train --resume --out {config.folder}"
 
 
+def where_it_stands(config: Config) -> str:
+    """What a run that was stopped leaves behind."""
+    kept = checkpoint.paths(config.folder)
+    if not (config.folder / "config.toml").exists():
+        return " before it began: nothing was written"
+    after = f"after round {int(kept[0].stem.partition('-')[2])}" if kept else "in its first round"
+    return f" {after}, nothing before that is lost; go on with: {how_to_go_on(config)}"
+
+
 def identity(config: Config) -> str:
     """Which run this is: all settings but the folder."""
     return f"{zlib.crc32(dataclasses.replace(config, out='').to_toml().encode()):08x}"
@@ -214,17 +223,14 @@ def final_returns(returns: Array) -> Array:
 
 
 def happened(c: Config, server: Server) -> dict[str, Any]:
-    """What became of replies that were not simply averaged, counted by client."""
-    kinds: dict[str, dict[str, Any]] = {"refused": {}, "left out": {}, "late": {}}
+    """What became of replies that were not simply averaged, counted by client (and reason), and of rounds."""
+    replies: dict[str, dict[str, int]] = {"refused": {}, "left out": {}, "late": {}}
     for key, count in sorted(server.counts.items()):
         kind, _, who = key.partition("/")
-        if kind in kinds:
-            kinds[kind][who] = count
-    return {
-        "aggregate": c.aggregate,
-        "replies": {**kinds, "rounds repeated": server.counts["repeated"]},
-        **({"attack": c.attack, "liars": liars(c)} if c.attack != "none" else {}),
-    }
+        if kind in replies:
+            replies[kind][who] = count
+    lying = {"attack": c.attack, "liars": liars(c)} if c.attack != "none" else {}
+    return {"aggregate": c.aggregate, "replies": replies, "rounds_repeated": server.counts["repeated"], **lying}
 
 
 def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[str, Any]) -> dict[str, Any]:

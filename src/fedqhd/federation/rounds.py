@@ -45,6 +45,6 @@ def play_round(
             return played, valid
         server.counts["repeated"] += attempt + 1 < server.attempts
     raise FedQHDError(
-        f"round {k}: {len(valid)} of {len(replies)} replies were valid, and min_clients={server.min_clients} is more: "
-        "the log says why each was refused"
+        f"round {k}: of {len(replies)} replies {len(valid)} count, {len(server.pending)} are late, and the log says why "
+        f"others were refused; min_clients={server.min_clients} is needed"
     )
