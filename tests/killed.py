@@ -19,12 +19,13 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from fedqhd import api  # noqa: F401  (imported before the forks)
+import fedqhd.report.figures
+import fedqhd.report.terminal  # noqa: F401  (all that a run imports, before the forks)
 from fedqhd.cli import main
 from fedqhd.policy import model_path
 
 SMALL = (
-    "--env CartPole-v1 --clients 3 --episodes 12 --round-episodes 2 --dims 64 96 --anchors 40 --eval-episodes 2 "
+    "--env CartPole-v1 --clients 3 --episodes 20 --round-episodes 2 --dims 64 96 --anchors 40 --eval-episodes 2 "
     "--batch-size 8 --seed 3"
 )
 KINDS = [
@@ -85,6 +86,7 @@ def run(folder: Path, trials: int, seed: int) -> int:
                 began = time.perf_counter()
                 assert ended(start(kind, folder / f"{n}{again}")) == 0
                 seconds[kind] = time.perf_counter() - began
+            print(f"{seconds[kind]:.2f} s: {kind}", flush=True)
             whole[kind] = result(folder / f"{n}a")
             assert result(folder / f"{n}b") == whole[kind]
         hits += trial(kind, folder / "killed", seconds[kind], draw)

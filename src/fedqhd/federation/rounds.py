@@ -45,6 +45,6 @@ def play_round(
             return played, valid
         server.counts["repeated"] += attempt + 1 < server.attempts
     raise FedQHDError(
-        f"round {k}: of {len(replies)} replies {len(valid)} count, {len(server.pending)} are late, and the log says why "
-        f"others were refused; min_clients={server.min_clients} is needed"
+        f"round {k}: of {len(replies)} replies {len(valid)} count and min_clients={server.min_clients} are needed; "
+        f"{len(server.pending)} are late, and the log says why others were refused"
     )
