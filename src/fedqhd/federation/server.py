@@ -76,8 +76,9 @@ class Server:
                 valid[reply.client] = reply._replace(weight=weight * reply.weight)
         return [valid[i] for i in sorted(valid)]
 
-    def believed(self, k: int, valid: list[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
-        """Those of the valid replies that the rule of aggregation does not leave out."""
+    def believed(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
+        """Those of the valid replies that the rule of aggregation does not leave out, in client order."""
+        valid = sorted(valid, key=lambda r: r.client)
         names = [n for n in valid[0].payload if expects is None or expects[n].votes]
         if self.aggregate not in SELECT or not names:
             return valid
