@@ -13,7 +13,7 @@ import numpy as np
 from fedqhd import rng
 from fedqhd.federation.aggregate import SELECT, stack
 from fedqhd.federation.validate import Member, Refused, check_reply
-from fedqhd.interfaces import Episode, FedQHDError, Like, Payload, Reply, under
+from fedqhd.interfaces import Episode, Like, Payload, Reply, under
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,7 @@ class Server:
             i for i in range(len(self.members))
             if i not in busy and (i not in self.present or self.present[i][0] <= k <= self.present[i][1])
         ]  # fmt: skip
-        if not there:
-            raise FedQHDError(f"no client is there in round {k}: see present and late")
-        size = max(1, round(self.participation * len(there)))
+        size = max(1, round(self.participation * len(there)))  # of nobody, nobody: replies underway are waited for
         return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(there)[:size])
 
     def admit(self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:

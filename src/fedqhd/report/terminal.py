@@ -79,7 +79,7 @@ class Progress(Listener):
 
     def round(self, k: int, replies: Sequence[Reply]) -> None:
         self.rounds_done = k + 1
-        if not self.live:
+        if replies and not self.live:
             returns = " ".join(f"{self.mean(i):.1f}" for i in range(self.config.clients)[:SHOWN])
             more = " ..." if self.config.clients > SHOWN else ""
             last = max((r.episodes[-1] for r in replies), key=lambda e: e.episode)
