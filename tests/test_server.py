@@ -95,13 +95,8 @@ def test_what_can_be_used_is_not_refused():
     """Negative control: the good replies, in either precision, at the bound, read-only and of any memory layout."""
     for client in range(3):
         check(good(client))
-    for Q in (
-        np.ones((4, 2), np.float32),
-        entry(BOUND),
-        entry(-BOUND),
-        np.asfortranarray(entry(5.0)),
-        np.ones((8, 2))[::2],
-    ):
+    layouts = (np.asfortranarray(entry(5.0)), np.ones((8, 2))[::2])
+    for Q in (np.ones((4, 2), np.float32), entry(BOUND), entry(-BOUND), *layouts):
         check(with_Q(Q))
     frozen = np.ones((4, 2))
     frozen.setflags(write=False)
@@ -120,23 +115,8 @@ class Junk:
 
 def mutate(rng):
     """A reply that was good before one thing in it was made wrong, at random."""
-    junk = [
-        None,
-        "x",
-        b"\0",
-        -1,
-        10**30,
-        1e308,
-        float("nan"),
-        float("inf"),
-        [],
-        {},
-        (),
-        object(),
-        3 + 4j,
-        Junk(),
-        "Q" * 999,
-    ]
+    numbers = [-1, 10**30, 1e308, float("nan"), float("inf"), 3 + 4j]
+    junk = [None, "x", b"\0", [], {}, (), object(), Junk(), "Q" * 999, *numbers]
     reply = good(int(rng.integers(3)))
     name = ("Q", "p")[rng.integers(2)]
     value = reply.payload[name].astype(np.float64)
@@ -255,10 +235,12 @@ class Sites:
     def close(self): ...
 
 
+def rounds_of(engine, server, rounds):
+    return list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), rounds, server=server))
+
+
 def teachers(engine, server, rounds):
-    return [
-        float(t["Q"][0, 0]) for _, _, t in run_rounds(engine, AnchorCompile(np.zeros((1, 1))), rounds, server=server)
-    ]
+    return [float(t["Q"][0, 0]) for _, _, t in rounds_of(engine, server, rounds)]
 
 
 def test_a_late_reply_counts_a_round_later_with_less_weight():
@@ -280,14 +262,20 @@ def test_a_late_reply_counts_a_round_later_with_less_weight():
 
 
 def test_a_late_reply_can_be_dropped():
-    plain = Server([Member("")] * 4, late=0.4, late_weight=0.0, seed=5)
-    engine = Sites(4)
+    plain = Server([Member("")] * 8, late=0.4, late_weight=0.0, seed=5)
+    engine = Sites(8)
     made = teachers(engine, plain, [1] * 6)
     for k, (who, _) in enumerate(engine.rounds):
         underway = plain._draw("late", k, 0).random(len(who)) < 0.4
-        assert made[k] == pytest.approx(
-            np.mean([i + 10.0 * k for i, late in zip(who, underway, strict=True) if not late])
-        )
+        in_time = [i + 10.0 * k for i, late in zip(who, underway, strict=True) if not late]
+        assert made[k] == pytest.approx(np.mean(in_time))
+
+
+def test_when_all_are_late_their_replies_are_waited_for():
+    server = Server([Member("")] * 2, late=1.0, attempts=2)
+    engine = Sites(2)
+    assert teachers(engine, server, [1]) == [0.5]
+    assert [who for who, _ in engine.rounds] == [[0, 1], []]
 
 
 def test_too_few_valid_replies_end_the_run():
@@ -303,9 +291,7 @@ def test_too_few_valid_replies_end_the_run():
 def test_too_few_valid_replies_repeat_the_round_with_the_same_teacher():
     engine = Sites(3, bad={(1, 0), (1, 2)})
     server = Server([Member("")] * 3, min_clients=2, attempts=3)
-    played = [
-        len(replies) for _, replies, _ in run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [1] * 3, server=server)
-    ]
+    played = [len(replies) for _, replies, _ in rounds_of(engine, server, [1] * 3)]
     assert played == [3, 6, 3]  # all that was played is told, also in vain
     assert [None if t is None else float(t["Q"][0, 0]) for _, t in engine.rounds] == [None, 1.0, 1.0, 21.0]
     assert server.counts["repeated"] == 1
@@ -313,7 +299,7 @@ def test_too_few_valid_replies_repeat_the_round_with_the_same_teacher():
 
 def test_the_state_of_a_server_survives_a_file():
     server = Server([Member("")] * 4, late=0.5, seed=5, participation=0.75)
-    list(run_rounds(Sites(4), AnchorCompile(np.zeros((1, 1))), [1, 1, 1], server=server))
+    rounds_of(Sites(4), server, [1] * 3)
     assert server.pending
     arrays, note = server.state()
     again = Server([Member("")] * 4, late=0.5, seed=5, participation=0.75)
