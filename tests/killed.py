@@ -86,7 +86,6 @@ def run(folder: Path, trials: int, seed: int) -> int:
                 began = time.perf_counter()
                 assert ended(start(kind, folder / f"{n}{again}")) == 0
                 seconds[kind] = time.perf_counter() - began
-            print(f"{seconds[kind]:.2f} s: {kind}", flush=True)
             whole[kind] = result(folder / f"{n}a")
             assert result(folder / f"{n}b") == whole[kind]
         hits += trial(kind, folder / "killed", seconds[kind], draw)

@@ -10,12 +10,9 @@ import numpy as np
 from fedqhd.envs import make_env
 from fedqhd.experiment import run as experiment
 from fedqhd.experiment.config import Config, resolve
-from fedqhd.experiment.run import where_it_stands
 from fedqhd.interfaces import Array
 from fedqhd.policy import greedy_returns, load_policy
 from fedqhd.report.figures import curves
-
-__all__ = ["evaluate", "train", "where_it_stands"]
 
 
 def train(

@@ -104,6 +104,7 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from rich.console import Console
 
     from fedqhd import api
+    from fedqhd.experiment.run import where_it_stands
     from fedqhd.report.terminal import Progress, closing
 
     console = Console()
@@ -114,7 +115,7 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
         with Progress(console) as progress:
             summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)
     except KeyboardInterrupt as stop:
-        stop.add_note(api.where_it_stands(config))
+        stop.add_note(where_it_stands(config))
         raise
     closing(console, summary)
     console.print(

@@ -188,7 +188,9 @@ def parse_presence(spec: str) -> tuple[int, tuple[int, int]]:
 def check_federation(c: Config, need: Callable[[bool, str, str], None]) -> None:
     """Who takes part, and what the server makes of their replies."""
     need(c.max_magnitude > 0, "max_magnitude", "it must be above 0")
-    need(c.min_clients <= c.clients, "min_clients", f"there are only clients={c.clients}")
+    most = max(1, round(c.participation * c.clients))
+    need(c.min_clients <= most, "min_clients",
+         f"of clients={c.clients} only {most} take part in a round")  # fmt: skip
     for name in ("late", "late_weight", "liars"):
         need(0 <= getattr(c, name) <= 1, name, "it must be from 0 to 1")
     need(0 < c.participation <= 1, "participation", "it must be above 0 and at most 1")
@@ -204,7 +206,8 @@ def check_federation(c: Config, need: Callable[[bool, str, str], None]) -> None:
         need(not pooled or getattr(c, name) == plain, name, f"{c.method} is one learner, which is always there")
     federated = not pooled and c.method != "independent-qhd"
     need(c.attack == "none" or federated, "attack", f"{c.method} sends nothing that could be falsified")
-    need(not c.late or not c.late_weight or c.anchor_source != "teacher", "late_weight",
+    moving = c.anchor_source == "teacher" and (c.setting == "heterogeneous" or c.weights == "precision")
+    need(not (c.late and c.late_weight and moving), "late_weight",
          "with anchor_source=teacher the anchors have moved on when a late reply comes: give 0")  # fmt: skip
     sums = {"exchange": "statistics", "weights": "precision"}
     for name, value in sums.items():

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -163,7 +163,8 @@ def run(config: Config, parties: Parties, engine: Engine, federation: Federation
 
 
 def nbytes(payload: Payload) -> int:
-    return sum(v.nbytes for v in payload.values())
+    """Of the arrays in it: what was refused may hold anything, or be none."""
+    return sum(v.nbytes for v in payload.values() if isinstance(v, np.ndarray)) if isinstance(payload, Mapping) else 0
 
 
 def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
