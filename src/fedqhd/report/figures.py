@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -34,7 +35,9 @@ def curves(folder: Path) -> Path:
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
     # Who takes part in some rounds only has fewer episodes; the mean is of those that played so many.
     mean = np.nanmean(returns[:, ~np.isnan(returns).all(axis=0)], axis=0)
-    styles = [{"color": "#0072b2", "alpha": 0.35, "lw": 1}] * len(returns) + [{"color": "#d55e00", "lw": 2.5}]
+    styles: list[dict[str, Any]] = [{"color": "#0072b2", "alpha": 0.35, "lw": 1}] * len(returns) + [
+        {"color": "#d55e00", "lw": 2.5}
+    ]
     labels = ["each client", *[None] * (len(returns) - 1), "mean of clients"]
     for y, style, label in zip([*returns, mean], styles, labels, strict=True):
         played = y[~np.isnan(y)]
