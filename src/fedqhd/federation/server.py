@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,22 +57,33 @@ class Server:
 
     def admit(self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
         """The valid ones of the replies that have arrived by the end of the round, in client order."""
-        underway = self._draw("late", k, attempt).random(len(replies)) < self.late
-        arrived = [r for r, late in zip(replies, underway, strict=True) if not late]
-        earlier, self.pending = self.pending, [r for r, late in zip(replies, underway, strict=True) if late]
+        fresh = self._valid(k, replies, expects)
+        underway = self._draw("late", k, attempt).random(len(fresh)) < self.late
+        arrived = [r for r, late in zip(fresh, underway, strict=True) if not late]
+        earlier, self.pending = self.pending, [r for r, late in zip(fresh, underway, strict=True) if late]
         self.counts.update(f"late/{r.client}" for r in earlier)
+        if self.late_weight:
+            # Checked once more: what is expected may have changed since it was sent.
+            late = self._valid(k, earlier, expects, {r.client for r in arrived})
+            arrived += [r._replace(weight=self.late_weight * r.weight) for r in late]
+        return sorted(arrived, key=lambda r: r.client)
+
+    def _valid(
+        self, k: int, replies: Sequence[Reply], expects: Mapping[str, Like] | None, heard: Set[int] = frozenset()
+    ) -> list[Reply]:
+        """Without those that are refused, or of a client that was heard already."""
         valid: dict[int, Reply] = {}
-        for reply, weight in [(r, 1.0) for r in arrived] + [(r, self.late_weight) for r in earlier if self.late_weight]:
+        for reply in replies:
             try:
                 check_reply(reply, self.members, expects, self.max_magnitude)
-                if reply.client in valid:
+                if reply.client in valid or reply.client in heard:
                     raise Refused("duplicate", "it has replied already")
             except Refused as why:
                 self.counts[f"refused/{reply.client!r:.20}/{why.kind}"] += 1
                 log.warning("round %d: the reply of client %.20r is refused: %s", k, reply.client, why)
             else:
-                valid[reply.client] = reply._replace(weight=weight * reply.weight)
-        return [valid[i] for i in sorted(valid)]
+                valid[reply.client] = reply
+        return list(valid.values())
 
     def believed(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
         """Those of the valid replies that the rule of aggregation does not leave out, in client order."""
