@@ -19,8 +19,9 @@ run_cells(
     "participation",
     "Partial participation on CartPole",
     "Made by `make participation`: twenty clients with different encoders, 60 rounds of 5 episodes, half of those "
-    "present in each, so that a client plays about 150 episodes. CartPole counts as solved at 475. Who joins late, leaves or is late "
-    "plays about 100: its last 100 episodes are all of them, the first ones too; greedy is what it knows in the end.",
+    "present in each, so that a client plays about 150 episodes. CartPole counts as solved at 475. Who joins late, "
+    "leaves or is late plays about 100: its last 100 episodes are all of them, the first ones too; greedy is what it "
+    "knows in the end.",
     {name: arguments.split() for name, arguments in CELLS.items()},
     (0, 1, 2),
     {"half of twenty": 475},
