@@ -76,6 +76,7 @@ def test_every_shipped_file_is_valid(name, setting, learner):
         ({"attack": "sign"}, "attack='sign'"),
         ({"attack": "noise", "method": "independent-qhd"}, "attack=noise.*sends nothing"),
         ({"liars": 1.5}, "liars=1.5"),
+        ({"liars": 0.05, "attack": "lazy"}, "liars=0.05.*clients=5 that is nobody"),
         ({"max_magnitude": 0.0}, "max_magnitude=0.0"),
         ({"min_clients": 6}, "min_clients=6.*clients=5"),
         ({"participation": 0.0}, "participation=0.0"),

@@ -45,7 +45,7 @@ class Parties(NamedTuple):
 
 def paths(folder: Path) -> list[Path]:
     """The checkpoints of a run, newest first."""
-    return sorted(folder.glob("checkpoint-*.npz"), reverse=True)
+    return sorted(folder.glob("checkpoint-*.npz"), key=lambda p: (len(p.name), p.name), reverse=True)
 
 
 def save(

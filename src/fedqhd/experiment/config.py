@@ -205,6 +205,7 @@ def check_federation(c: Config, need: Callable[[bool, str, str], None]) -> None:
     for name, plain in (("participation", 1.0), ("present", ()), ("late", 0.0)):
         need(not pooled or getattr(c, name) == plain, name, f"{c.method} is one learner, which is always there")
     federated = not pooled and c.method != "independent-qhd"
+    need(c.attack == "none" or round(c.liars * c.clients) >= 1, "liars", f"of clients={c.clients} that is nobody")
     need(c.attack == "none" or federated, "attack", f"{c.method} sends nothing that could be falsified")
     moving = c.anchor_source == "teacher" and (c.setting == "heterogeneous" or c.weights == "precision")
     need(not (c.late and c.late_weight and moving), "late_weight",
