@@ -85,6 +85,16 @@ def test_auto_believes_no_one_less_for_knowing_more_of_values_but_for_another_po
     np.testing.assert_array_equal(near_the_centre([np.stack(turned)]), [1, 1, 1, 1, 0])
 
 
+@pytest.mark.parametrize("rule", ["auto", "multi-krum"])
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6, 1e9])
+def test_whom_to_believe_does_not_depend_on_how_large_the_lie_is(rng, rule, size):
+    """Nor on rounding, where values are 1e8 times as large as the honest spread."""
+    values = np.stack(honest(rng, spread=1e-6)) + np.array([0, 0, 1, 0, 0])[:, None, None] * size * 1e3 * np.array(
+        [1, -1]
+    )
+    np.testing.assert_array_equal(SELECT[rule]([values]), [1, 1, 0, 1, 1])
+
+
 def falsified(attack, values, liars, teacher=None):
     class Honest:
         def round(self, teacher, episodes, clients=None):

@@ -82,13 +82,18 @@ def trimmed_mean(P: Array) -> Array:
     return np.sort(P, axis=0)[cut : len(P) - cut].mean(axis=0)
 
 
+def gram(P: Array) -> Array:
+    """(N, N): all that distances between clients need. About the median, so that these are not lost in rounding."""
+    P = P - np.median(P, axis=0)
+    return P @ P.T
+
+
 def weiszfeld(P: Array) -> tuple[Array, Array]:
     """(u, d): shares u that make the geometric median u^T P, argmin_c sum_i |P_i - c|, and the distances to it.
 
     |P_i - u^T P|^2 = G_ii - 2 (G u)_i + u^T G u: the iteration needs no more than the Gram matrix of the clients.
     """
-    P = P - np.median(P, axis=0)  # so that G does not lose the spread beside the values
-    G = P @ P.T
+    G = gram(P)
     u = np.full(len(P), 1.0 / len(P))
     for _ in range(STEPS):
         d = np.sqrt(np.maximum(np.diag(G) - 2 * G @ u + u @ G @ u, 0.0))
@@ -115,7 +120,8 @@ def values_and_advantages(arrays: Sequence[Array]) -> dict[str, Array]:
 def near_the_centre(arrays: Sequence[Array]) -> Array:
     """The first step of a reweighted mean (Rousseeuw and Leroy, 1987): who is within TOLERANCE median distances of the
     geometric median, in values and in advantages. Centre and median distance stand as long as most are honest; and
-    where all agree within reason all are kept, so that the mean stays the mean."""
+    where all agree within reason all are kept, so that the mean stays the mean. Each part keeps more than half of the
+    clients, so somebody is always kept."""
     kept = np.ones(len(arrays[0]), bool)
     for part, P in values_and_advantages(arrays).items():
         # Where most clients say the very same, they have learned nothing yet, and nobody is an outlier.
@@ -127,10 +133,11 @@ def near_the_centre(arrays: Sequence[Array]) -> Array:
 
 def multi_krum(arrays: Sequence[Array]) -> Array:
     """The N - f that lie closest to their N - f - 2 nearest (Blanchard et al., 2017), f the most it can bear."""
-    P = np.hstack([real_rows(x) for x in arrays])
-    N = len(P)
+    G = gram(np.hstack([real_rows(x) for x in arrays]))
+    N = len(G)
     f = max((N - 3) // 2, 0)
-    squares = ((P[:, None] - P[None]) ** 2).sum(axis=2)
+    squares = np.diag(G)[:, None] + np.diag(G) - 2 * G
+    np.fill_diagonal(squares, -np.inf)  # oneself comes first, and is left out
     scores = np.sort(squares, axis=1)[:, 1 : max(N - f - 1, 1)].sum(axis=1)
     kept = np.zeros(N, bool)
     kept[np.argsort(scores, kind="stable")[: N - f]] = True
