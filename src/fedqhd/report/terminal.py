@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -80,7 +79,7 @@ class Progress(Listener):
     def round(self, k: int, replies: Sequence[Reply]) -> None:
         self.rounds_done = k + 1
         if replies and not self.live:
-            returns = " ".join(f"{self.mean(i):.1f}" for i in range(self.config.clients)[:SHOWN])
+            returns = " ".join(self.mean(i) for i in range(self.config.clients)[:SHOWN])
             more = " ..." if self.config.clients > SHOWN else ""
             last = max((r.episodes[-1] for r in replies), key=lambda e: e.episode)
             self.console.print(
@@ -98,9 +97,9 @@ class Progress(Listener):
         else:
             self.console.print(text, highlight=False)
 
-    def mean(self, client: int) -> float:
+    def mean(self, client: int) -> str:
         recent = self.recent[client]
-        return sum(recent) / len(recent) if recent else math.nan
+        return f"{sum(recent) / len(recent):.1f}" if recent else "–"
 
     def rate(self) -> float:
         return self.steps / max(time.monotonic() - self.began, 1e-9)
@@ -116,9 +115,7 @@ class Progress(Listener):
             table.add_column(title, justify="right")
         for i, last in enumerate(self.last[:SHOWN]):
             if last:
-                table.add_row(
-                    str(i), f"{last.episode + 1}/{self.config.episodes}", f"{self.mean(i):.1f}", f"{last.epsilon:.3f}"
-                )
+                table.add_row(str(i), f"{last.episode + 1}/{self.config.episodes}", self.mean(i), f"{last.epsilon:.3f}")
         if len(self.last) > SHOWN:
             table.add_row("...", f"and {len(self.last) - SHOWN} more")
         line = Table.grid(padding=(0, 2))
