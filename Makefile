@@ -4,11 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test lint bench returns methods bench-dqn closed-form learners options clean
+.PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form learners \
+	options robust participation overhead clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
 	@echo "make test       set up with all extras and run the tests"
+	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-kill  200 runs killed at random moments and resumed (about 10 minutes)"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed of the learner beside torch and numpy"
 	@echo "make returns    the returns this version promises, on three seeds (about an hour)"
@@ -17,6 +20,9 @@ help:
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
 	@echo "make learners   episodes that each learner needs to the paper's returns (hours; resumable)"
 	@echo "make options    what certainty is worth to least squares (hours; resumable)"
+	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
+	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
+	@echo "make overhead   what checkpoints, validation and aggregation cost"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -42,6 +48,13 @@ demo: setup
 
 test: setup-all
 	$(BIN)/pytest -n 2
+
+test-slow: setup-all
+	$(BIN)/pytest -n 2 -m slow
+
+test-kill: setup-all
+	rm -rf runs/killed
+	$(BIN)/python tests/killed.py runs/killed 200 2
 
 lint: setup-all
 	$(BIN)/ruff check .
@@ -69,6 +82,15 @@ learners: setup-all
 
 options: setup-all
 	$(BIN)/python benchmarks/options.py
+
+robust: setup-all
+	$(BIN)/python benchmarks/robust.py
+
+participation: setup-all
+	$(BIN)/python benchmarks/participation.py
+
+overhead: setup-all
+	$(BIN)/python benchmarks/overhead.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -99,9 +99,11 @@ def test_different_encoders_agree_on_the_anchors_after_an_exchange(rng):
 
 def test_equal_fingerprints_take_algorithm_1(rng):
     anchors = AnchorCompile(np.zeros((5, 4), np.float32))
-    assert isinstance(choose(["a", "a"], anchors), ParameterAverage)
-    assert isinstance(choose(["a"], anchors), ParameterAverage)
-    assert choose(["a", "b"], anchors) is anchors
+    one, other = (RandomFourier.sample(4, 20, 1.0, rng) for _ in range(2))
+    agents = [make_site(i, encoder, rng).agent for i, encoder in enumerate((one, one, other))]
+    assert isinstance(choose(agents[:2], anchors), ParameterAverage)
+    assert isinstance(choose(agents[:1], anchors), ParameterAverage)
+    assert choose(agents, anchors) is anchors
 
 
 def test_different_encoders_cannot_average_weights(rng):
@@ -199,12 +201,12 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
         def __init__(self):
             self.seen = []
 
-        def round(self, teacher, episodes):
-            self.seen.append((None if teacher is None else int(teacher["Q"][0]), episodes))
-            return [Reply(0, {"Q": np.array([float(len(self.seen))])}, 1.0, 1, (), "", {})]
+        def round(self, teacher, episodes, clients):
+            self.seen.append((None if teacher is None else int(teacher["Q"][0, 0]), episodes))
+            return [Reply(0, {"Q": np.array([[float(len(self.seen))]])}, 1.0, 1, (), "", {})]
 
         def finish(self, teacher):
-            self.seen.append(("finish", int(teacher["Q"][0])))
+            self.seen.append(("finish", int(teacher["Q"][0, 0])))
 
         def close(self): ...
 

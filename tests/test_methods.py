@@ -180,7 +180,7 @@ def test_truncation_across_encoders_is_worse_than_doing_nothing(rng):
         agent.fit_anchors(train_s, truth(train_s))
         agents.append(agent)
     before = [np.abs(a.q(held_out) - truth(held_out)).mean() for a in agents]
-    exchange(Truncated(150), agents)
+    exchange(Truncated(agents[0].params()), agents)
     after = [np.abs(a.q(held_out) - truth(held_out)).mean() for a in agents]
     assert all(x < 0.1 for x in before)
     assert all(y > 3 * x for x, y in zip(before, after, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import typing
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ QHD_SETTINGS = {
     "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
     "fit_lam", "ridge", "sweeps", "trace", "damping", "refit", "clip", "explore", "bonus", "exchange",
 }  # fmt: skip
+
+
+STOP = (signal.SIGINT, signal.SIGTERM)
 
 
 class Parser(argparse.ArgumentParser):
@@ -89,13 +93,18 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
     if "weights" in given:
         given["weights"] = weights(given["weights"])
     file = args.config
-    if args.resume and not file and "out" in given and (Path(given["out"]) / "config.toml").exists():
-        file = str(Path(given["out"]) / "config.toml")
+    if args.resume and not file and "out" in given:
+        held = Path(given["out"]) / "config.toml"
+        if held.exists():
+            file = str(held)
+        elif len(given) == 1:
+            raise FedQHDError(f"out={given['out']!r} holds no run to go on with: start it without --resume")
     config = resolve(given, file)
 
     from rich.console import Console
 
     from fedqhd import api
+    from fedqhd.experiment.run import where_it_stands
     from fedqhd.report.terminal import Progress, closing
 
     console = Console()
@@ -105,8 +114,9 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
     try:
         with Progress(console) as progress:
             summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)
-    except KeyboardInterrupt:
-        raise FedQHDError(f"interrupted; go on with: fedqhd train --resume --out {config.folder}") from None
+    except KeyboardInterrupt as stop:
+        stop.add_note(where_it_stands(config))
+        raise
     closing(console, summary)
     console.print(
         f"results in {config.folder}: config.toml metrics.jsonl summary.json curves.png models/",
@@ -137,9 +147,18 @@ def run_play(args: argparse.Namespace) -> None:
     print(f"{policy.env}, client {args.client}: return {total:.1f}" + (f"; written to {gif}" if gif else ""))
 
 
+def on_signal(number: int, frame: object) -> NoReturn:
+    """The first one ends the run in good order; a second one would end it at once."""
+    for stop in STOP:
+        signal.signal(stop, signal.SIG_DFL)
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = make_parser()
     try:
+        for stop in STOP:
+            signal.signal(stop, on_signal)
         args, unknown = parser.parse_known_args(argv)
         if unknown:
             flags = [f"--{n.replace('_', '-')}" for n in FIELDS]
@@ -151,4 +170,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FedQHDError as error:
         print(f"fedqhd: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt as stop:
+        name = str(stop) or "SIGINT"
+        print(f"fedqhd: stopped by {name}{''.join(getattr(stop, '__notes__', []))}", file=sys.stderr)
+        return 128 + signal.Signals[name]
     return 0

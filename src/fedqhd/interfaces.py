@@ -8,6 +8,7 @@ A file imports only from files to its left in that line.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -180,10 +181,25 @@ class Client(Protocol):
         ...
 
 
+class Like(NamedTuple):
+    """What an array must look like to be taken in; a size of None is free."""
+
+    shape: tuple[int | None, ...]
+    kind: str
+    """numpy's kind of number: "f" real, "c" complex."""
+    least: float = -math.inf
+    votes: bool = True
+    """Whether aggregation compares it between clients, to find out whom to believe."""
+
+
 class Federation(Protocol):
     """What a client sends, what the server computes, what a client installs."""
 
     def report(self, client: Client) -> Payload: ...
+
+    def expects(self) -> Mapping[str, Like] | None:
+        """What a report of this round looks like; None where the server was not told."""
+        ...
 
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
         """Pure. Weights come with the replies, so dropouts and late joiners need no special case."""
@@ -195,8 +211,8 @@ class Federation(Protocol):
 class Engine(Protocol):
     """Where clients live. Replies come ordered by client; a client's error surfaces here."""
 
-    def round(self, teacher: Payload | None, episodes: int) -> list[Reply]:
-        """Install, train, report: one exchange."""
+    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
+        """Install, train, report: one exchange with the given clients, or with all."""
         ...
 
     def finish(self, teacher: Payload) -> None:

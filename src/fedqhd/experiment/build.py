@@ -22,19 +22,23 @@ from fedqhd.envs import (
     random_states,
     states_met,
 )
-from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_range
+from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_presence, parse_range
 from fedqhd.experiment.limits import check_size, dimension
 from fedqhd.federation import (
+    COMBINE,
     AnchorCompile,
     Distilled,
     Independent,
+    Member,
     NormalExchange,
     ParameterAverage,
     PrecisionCompile,
+    Server,
     TeacherAnchors,
     Truncated,
     VisitedAnchors,
     choose,
+    weighted_mean,
 )
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
 from fedqhd.theory.geometry import normalised_step
@@ -49,6 +53,9 @@ TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
 TEACHER_STEPS = 1
 """Steps that it plays for each anchor; half of the anchors are states met in them."""
+
+ATTEMPTS = 3
+"""How often a round is played for want of valid replies before the run ends."""
 
 Settings = TypeVar("Settings")
 
@@ -146,27 +153,51 @@ def make_federation(
     c: Config, agents: Sequence[Agent], anchors: Array | None, scaler: StateScaler, actions: int
 ) -> Federation:
     """Each method is one idea of what is exchanged."""
+    combine = COMBINE.get(c.aggregate, weighted_mean)
     if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
         return Independent()
     if c.method == "truncated-fedavg-qhd":
-        return Truncated(min(len(a.params()["W"]) for a in agents))
+        return Truncated(min((a.params() for a in agents), key=lambda p: len(p["W"])), combine)
     if c.method == "fedavg-dqn":
-        return ParameterAverage()
+        return ParameterAverage(agents[0].params(), combine)
     if c.exchange == "statistics":
-        return NormalExchange(c.fit_lam, c.damping)
+        return NormalExchange(c.fit_lam, c.damping, agents[0].params())
     if anchors is None:
-        through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, len(scaler.shift))
+        through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, len(scaler.shift), actions, combine)
     elif c.method == "distilled-feddqn":
-        return Distilled(anchors, c.temperature)
+        return Distilled(anchors, c.temperature, actions, combine)
     else:
-        through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors)
+        through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
     if c.anchor_source == "teacher":
         through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions))
     # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q; and W alone
     # does not say how certain it is.
     if c.agents or c.weights == "precision":
         return through_anchors
-    return choose([a.fingerprint() for a in agents], through_anchors)
+    return choose(agents, through_anchors)
+
+
+def make_server(c: Config, clients: Sequence[LocalClient]) -> Server:
+    return Server(
+        [Member(client.agent.fingerprint(), client.weight) for client in clients],
+        present=dict(map(parse_presence, c.present)),
+        participation=c.participation,
+        late=c.late,
+        late_weight=c.late_weight,
+        min_clients=min(c.min_clients, len(clients)),
+        attempts=ATTEMPTS if c.too_few == "repeat" else 1,
+        max_magnitude=c.max_magnitude,
+        aggregate=c.aggregate,
+        seed=c.seed,
+    )
+
+
+def liars(c: Config) -> list[int]:
+    """The clients that lie: as many as the share says, whoever they are."""
+    if c.attack == "none":
+        return []
+    drawn = rng.generator(c.seed, rng.PUBLIC, "liars").permutation(c.clients)
+    return sorted(int(i) for i in drawn[: round(c.liars * c.clients)])
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:

@@ -1,14 +1,18 @@
-"""Everything that the rest of a run depends on, after each round, in one file."""
+"""Everything that the rest of a run depends on, after each round, in one file; the last few of them are kept."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedqhd.client import LocalClient
-from fedqhd.files import read_arrays, write_arrays
-from fedqhd.interfaces import Payload, under
+from fedqhd.federation import Attacked, Server
+from fedqhd.files import DamagedFile, read_arrays, write_arrays
+from fedqhd.interfaces import FedQHDError, Payload, under
+
+log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
@@ -17,24 +21,55 @@ class Checkpoint(NamedTuple):
     totals: dict[str, Any]
 
 
-def path_of(folder: Path) -> Path:
-    return folder / "checkpoint.npz"
+class Parties(NamedTuple):
+    """All that has a state: the clients, the server and, in experiments with attacks, the liars."""
+
+    clients: Sequence[LocalClient]
+    server: Server
+    attacked: Attacked | None = None
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        arrays, note = self.server.state()
+        states = {"server": arrays, **{f"{c.index}": c.state() for c in self.clients}}
+        if self.attacked:
+            states["attacked"] = self.attacked.state()
+        return {f"{who}/{name}": v for who, state in states.items() for name, v in state.items()}, note
+
+    def restore(self, arrays: Payload, note: dict[str, Any]) -> None:
+        self.server.restore(under(arrays, "server/"), note)
+        for client in self.clients:
+            client.restore(under(arrays, f"{client.index}/"))
+        if self.attacked:
+            self.attacked.restore(under(arrays, "attacked/"))
+
+
+def paths(folder: Path) -> list[Path]:
+    """The checkpoints of a run, newest first."""
+    return sorted(folder.glob("checkpoint-*.npz"), key=lambda p: (len(p.name), p.name), reverse=True)
 
 
 def save(
-    folder: Path, rounds_done: int, teacher: Payload, clients: Sequence[LocalClient], totals: dict[str, Any]
+    folder: Path, rounds_done: int, teacher: Payload, parties: Parties, totals: dict[str, Any], run: str, keep: int
 ) -> None:
-    arrays = {f"teacher/{k}": v for k, v in teacher.items()}
-    for client in clients:
-        arrays |= {f"{client.index}/{k}": v for k, v in client.state().items()}
-    write_arrays(path_of(folder), arrays, {"rounds_done": rounds_done, "totals": totals})
+    """`run` says which run it is, so that no other goes on with it."""
+    arrays, note = parties.state()
+    arrays |= {f"teacher/{k}": v for k, v in teacher.items()}
+    about = {"rounds_done": rounds_done, "totals": totals, "server": note, "run": run}
+    write_arrays(folder / f"checkpoint-{rounds_done:06}.npz", arrays, about)
+    for old in paths(folder)[keep:]:
+        old.unlink()
 
 
-def load(folder: Path, clients: Sequence[LocalClient]) -> Checkpoint | None:
-    """Restore the clients; None where no round was finished before the run was cut off."""
-    if not path_of(folder).exists():
-        return None
-    arrays, about = read_arrays(path_of(folder))
-    for client in clients:
-        client.restore(under(arrays, f"{client.index}/"))
-    return Checkpoint(about["rounds_done"], under(arrays, "teacher/"), about["totals"])
+def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
+    """Restore everyone from the newest checkpoint that is whole; None where there is none, and the run begins."""
+    for path in paths(folder):
+        try:
+            arrays, about = read_arrays(path)
+        except DamagedFile as error:
+            log.warning("%s; going on with what came before it", error)
+            continue
+        if about["run"] != run:
+            raise FedQHDError(f"{path} belongs to a run with other settings: remove it, or give --overwrite")
+        parties.restore(arrays, about["server"])
+        return Checkpoint(about["rounds_done"], under(arrays, "teacher/"), about["totals"])
+    return None

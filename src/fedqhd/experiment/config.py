@@ -7,7 +7,7 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -21,6 +21,8 @@ QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd"
 DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
 SETTINGS = ("homogeneous", "heterogeneous")
 LEARNERS = ("replay", "online", "least-squares")
+AGGREGATORS = ("auto", "mean", "median", "trimmed-mean", "geometric-median", "multi-krum")
+ATTACKS = ("sign-flip", "scaled", "noise", "constant", "collude", "stale", "lazy")
 
 
 def _f(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
@@ -62,6 +64,16 @@ class Config:
     weights: str | tuple[float, ...] = _f(
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
+    aggregate: str = _f("auto", "what the server makes of the replies", AGGREGATORS)
+    max_magnitude: float = _f(1e9, "a reply with a larger number is refused")
+    min_clients: int = _f(1, "valid replies that a round needs")
+    too_few: str = _f("stop", "fewer than min_clients: end the run, or play the round again", ("stop", "repeat"))
+    participation: float = _f(1.0, "share of the clients that take part in a round")
+    present: tuple[str, ...] = _f((), "clients that join late or leave: CLIENT=FIRST:LAST rounds, e.g. 3=10:20 4=5:")
+    late: float = _f(0.0, "chance that a reply comes a round late")
+    late_weight: float = _f(0.5, "factor on the weight of a late reply; 0 drops it")
+    attack: str = _f("none", "what lying clients send, to test aggregation", ("none", *ATTACKS))
+    liars: float = _f(0.2, "attack: share of the clients that lie")
     gamma: float = _f(0.99, "discount from one action to the next")
     step: str = _f(
         "normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", ("plain", "normalised")
@@ -101,6 +113,7 @@ class Config:
     fit_batch: int = _f(64, "DQN: anchors a step on a teacher")
     temperature: float = _f(1.0, "distilled-feddqn: softmax(Q / temperature)")
     eval_episodes: int = _f(20, "greedy evaluation episodes a client after training")
+    keep: int = _f(2, "checkpoints kept while a run lasts")
     seed: int = _f(0, "seed of every random draw")
     out: str = _f("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")
 
@@ -167,6 +180,48 @@ def parse_range(spec: str) -> tuple[str, float, float]:
     raise FedQHDError(f"dynamics={spec!r} is no range: give NAME=LOW:HIGH with LOW at most HIGH, e.g. gravity=8:12")
 
 
+def parse_presence(spec: str) -> tuple[int, tuple[int, int]]:
+    """(client, (first, last)) of `client=first:last`; without a last round it stays."""
+    client, _, span = spec.partition("=")
+    first, colon, last = span.partition(":")
+    numbers = (client, first, last or "0")
+    if colon and all(x.isdecimal() and len(x) < 10 for x in numbers) and (not last or int(first) <= int(last)):
+        return int(client), (int(first), int(last) if last else 10**9)
+    raise FedQHDError(f"present={spec!r} is no span of rounds: give CLIENT=FIRST:LAST, e.g. 3=10:20, or 3=10: to stay")
+
+
+def check_federation(c: Config, need: Callable[[bool, str, str], None]) -> None:
+    """Who takes part, and what the server makes of their replies."""
+    need(c.max_magnitude > 0, "max_magnitude", "it must be above 0")
+    most = max(1, round(c.participation * c.clients))
+    need(c.min_clients <= most, "min_clients",
+         f"of clients={c.clients} only {most} take part in a round")  # fmt: skip
+    for name in ("late", "late_weight", "liars"):
+        need(0 <= getattr(c, name) <= 1, name, "it must be from 0 to 1")
+    need(0 < c.participation <= 1, "participation", "it must be above 0 and at most 1")
+    spans = dict(map(parse_presence, c.present))
+    need(len(spans) == len(c.present) and max(spans, default=0) < c.clients, "present",
+         f"give each of the clients 0 to {c.clients - 1} once at most")  # fmt: skip
+    rounds = range(-(-c.episodes // c.round_episodes))
+    if len(spans) == c.clients:
+        gap = next((k for k in rounds if not any(lo <= k <= hi for lo, hi in spans.values())), None)
+        need(gap is None, "present", f"no client is there in round {gap}")
+    pooled = c.method.startswith("oracle")
+    for name, plain in (("participation", 1.0), ("present", ()), ("late", 0.0)):
+        need(not pooled or getattr(c, name) == plain, name, f"{c.method} is one learner, which is always there")
+    federated = not pooled and c.method != "independent-qhd"
+    need(c.attack == "none" or round(c.liars * c.clients) >= 1, "liars", f"of clients={c.clients} that is nobody")
+    need(c.attack == "none" or federated, "attack", f"{c.method} sends nothing that could be falsified")
+    moving = c.anchor_source == "teacher" and (c.setting == "heterogeneous" or c.weights == "precision")
+    need(not (c.late and c.late_weight and moving), "late_weight",
+         "with anchor_source=teacher the anchors have moved on when a late reply comes: give 0")  # fmt: skip
+    sums = {"exchange": "statistics", "weights": "precision"}
+    for name, value in sums.items():
+        fits = ("auto", "mean") if name == "exchange" else ("auto", "mean", "multi-krum")
+        need(getattr(c, name) != value or c.aggregate in fits, "aggregate",
+             f"with {name}={value} replies are added up: choose {' or '.join(fits)}")  # fmt: skip
+
+
 def check(c: Config) -> None:
     """Refuse what cannot be run, before anything runs."""
     for name, f in FIELDS.items():
@@ -231,6 +286,7 @@ def check(c: Config) -> None:
     )  # fmt: skip
     for spec in c.dynamics:
         parse_range(spec)
+    check_federation(c, need)
     if isinstance(c.weights, str):
         names = ("uniform", "steps", "precision")
         need(c.weights in names, "weights", "choose uniform, steps, precision, or give one number a client")

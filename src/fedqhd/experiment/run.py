@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+import os
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -18,11 +20,12 @@ from fedqhd.client import LocalClient
 from fedqhd.engines import LocalEngine
 from fedqhd.envs import make_env
 from fedqhd.experiment import checkpoint
-from fedqhd.experiment.build import World, build, warm_up
+from fedqhd.experiment.build import World, build, liars, make_server, warm_up
+from fedqhd.experiment.checkpoint import Parties
 from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
-from fedqhd.federation import plan_rounds, run_rounds
-from fedqhd.files import write_bytes
-from fedqhd.interfaces import Array, Episode, FedQHDError, Payload, Reply
+from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
+from fedqhd.files import WriteFailed, damaged, failed, write_bytes
+from fedqhd.interfaces import Array, Engine, Episode, Federation, FedQHDError, Payload, Reply
 from fedqhd.policy import Policy, greedy_returns, model_path
 
 LAST = 100
@@ -47,6 +50,7 @@ def train(
     summary_file = folder / "summary.json"
     claim(config, overwrite, resume)
     if resume and summary_file.exists():
+        clear_checkpoints(folder)
         return dict(json.loads(summary_file.read_text()))
     # Bits of a matrix product depend on the number of BLAS threads; one is as fast at these sizes.
     with threadpool_limits(1):
@@ -57,14 +61,37 @@ def train(
             if not resume:
                 clear(folder)
             write_bytes(folder / "config.toml", config.to_toml().encode())
-            totals = run(config, clients, engine, listener)
+            server, lying = make_server(config, clients), liars(config)
+            attacked = Attacked(engine, config.attack, lying, config.seed) if lying else None
+            parties = Parties(clients, server, attacked)
+            totals = run(config, parties, attacked or engine, world.federation, listener)
             listener.evaluating()
-            summary = summarise(config, clients, world, totals)
+            summary = {**summarise(config, clients, world, totals), **happened(config, server)}
+            write_bytes(summary_file, (json.dumps(summary, indent=2) + "\n").encode())
+        except WriteFailed as error:
+            raise FedQHDError(f"{error}, then go on with: {how_to_go_on(config)}") from error
         finally:
             engine.close()
-    write_bytes(summary_file, (json.dumps(summary, indent=2) + "\n").encode())
-    checkpoint.path_of(folder).unlink(missing_ok=True)
+    clear_checkpoints(folder)
     return summary
+
+
+def how_to_go_on(config: Config) -> str:
+    return f"fedqhd train --resume --out {config.folder}"
+
+
+def where_it_stands(config: Config) -> str:
+    """What a run that was stopped leaves behind."""
+    kept = checkpoint.paths(config.folder)
+    if not (config.folder / "config.toml").exists():
+        return " before it began: nothing was written"
+    after = f"after round {int(kept[0].stem.partition('-')[2])}" if kept else "in its first round"
+    return f" {after}, nothing before that is lost; go on with: {how_to_go_on(config)}"
+
+
+def identity(config: Config) -> str:
+    """Which run this is: all settings but the folder."""
+    return f"{zlib.crc32(dataclasses.replace(config, out='').to_toml().encode()):08x}"
 
 
 def claim(config: Config, overwrite: bool, resume: bool) -> None:
@@ -87,21 +114,31 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Make room for a new run; called when it is sure to start, so that a mistake costs nothing."""
-    for name in ("config.toml", "metrics.jsonl", "summary.json", "curves.png", "play.gif", "checkpoint.npz"):
-        (folder / name).unlink(missing_ok=True)
+    """Make room for a new run; called when it is sure to start, so that a mistake costs nothing.
+
+    Whatever moment this is cut off at, what is left is the old run or a part of it, under its own settings.
+    """
+    clear_checkpoints(folder)
     for model in (folder / "models").glob("client-*.npz"):
         model.unlink()
+    for name in ("summary.json", "metrics.jsonl", "curves.png", "play.gif", "config.toml"):
+        (folder / name).unlink(missing_ok=True)
 
 
-def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listener: Listener) -> dict[str, Any]:
+def clear_checkpoints(folder: Path) -> None:
+    for path in [*checkpoint.paths(folder), *folder.glob("**/*.part")]:
+        path.unlink()
+
+
+def run(config: Config, parties: Parties, engine: Engine, federation: Federation, listener: Listener) -> dict[str, Any]:
     """All rounds, a checkpoint after each. Returns the totals: steps, bytes and seconds."""
     folder = config.folder
     rounds = plan_rounds(config.episodes, config.round_episodes)
-    done = checkpoint.load(folder, clients)
-    start, teacher, totals = done or (0, None, {"rounds": 0, "steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": {}})
+    fresh: dict[str, Any] = {"rounds": 0, "steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": {}, "metrics": (0, 0)}
+    done = checkpoint.load(folder, parties, identity(config))
+    start, teacher, totals = done or (0, None, fresh)
     metrics = folder / "metrics.jsonl"
-    keep_rounds(metrics, start)
+    cut_back(metrics, *totals["metrics"])
     listener.start(config, len(rounds), start)
 
     def spend(seconds: dict[str, float]) -> None:
@@ -109,7 +146,7 @@ def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listene
             totals["seconds"][name] = totals["seconds"].get(name, 0.0) + value
 
     wall, cpu = perf_counter(), process_time()
-    for k, replies, latest in run_rounds(engine, engine.federation, rounds, start, teacher):
+    for k, replies, latest in run_rounds(engine, federation, rounds, start, teacher, parties.server):
         spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
         for reply in replies:
             spend({name: reply.seconds[name] for name in ("environment", "acting", "learning")})
@@ -117,9 +154,8 @@ def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listene
         totals["steps"] += sum(r.steps for r in replies)
         totals["bytes_up"] += sum(nbytes(r.payload) for r in replies)
         totals["bytes_down"] += nbytes(latest) * len(replies)
-        with metrics.open("a") as f:
-            f.writelines(json.dumps(row) + "\n" for row in rows(k, replies))
-        checkpoint.save(folder, k + 1, latest, clients, totals)
+        totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
+        checkpoint.save(folder, k + 1, latest, parties, totals, identity(config), config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), process_time()
     spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
@@ -127,7 +163,8 @@ def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listene
 
 
 def nbytes(payload: Payload) -> int:
-    return sum(v.nbytes for v in payload.values())
+    """Of the arrays in it: what was refused may hold anything, or be none."""
+    return sum(v.nbytes for v in payload.values() if isinstance(v, np.ndarray)) if isinstance(payload, Mapping) else 0
 
 
 def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
@@ -146,21 +183,55 @@ def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
     ]
 
 
-def keep_rounds(metrics: Path, rounds: int) -> None:
-    """Drop the lines of rounds that are to be run again."""
-    metrics.parent.mkdir(parents=True, exist_ok=True)
-    lines = metrics.read_text().splitlines(keepends=True) if metrics.exists() else []
-    whole = [line for line in lines if line.endswith("\n")]
-    write_bytes(metrics, "".join(line for line in whole if json.loads(line)["round"] < rounds).encode())
+def append(metrics: Path, new: list[dict[str, Any]], size: int, crc: int) -> tuple[int, int]:
+    """Lines at the end of a file of `size` bytes and checksum `crc`; both as they are then. A checkpoint that counts
+    on these lines comes after them to the disk."""
+    data = "".join(json.dumps(row) + "\n" for row in new).encode()
+    try:
+        with metrics.open("ab") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+    except OSError as error:
+        raise failed(metrics, error) from error
+    return size + len(data), zlib.crc32(data, crc)
+
+
+def cut_back(metrics: Path, size: int, crc: int) -> None:
+    """Drop the lines of rounds that are to be run again, whole or half."""
+    data = metrics.read_bytes()[:size] if metrics.exists() else b""
+    if len(data) != size or zlib.crc32(data) != crc:
+        raise damaged(metrics, "it lacks lines of finished rounds")
+    write_bytes(metrics, data)
 
 
 def training_returns(folder: Path, clients: int, episodes: int) -> Array:
-    """The return of every training episode of every client, (N, episodes); NaN where none was recorded."""
-    returns = np.full((clients, episodes), np.nan)
-    for line in (folder / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    """The return of every training episode of every client, (N, episodes); NaN where none was recorded.
+
+    More columns than `episodes` where rounds had to be repeated.
+    """
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    returns = np.full((clients, max(episodes, *(1 + row["episode"] for row in rows))), np.nan)
+    for row in rows:
         returns[row["client"], row["episode"]] = row["return"]
     return returns
+
+
+def final_returns(returns: Array) -> Array:
+    """Each client's mean over the LAST episodes that it played; NaN for one that played none."""
+    last = [row[~np.isnan(row)][-LAST:] for row in returns]
+    return np.array([row.mean() if len(row) else np.nan for row in last])
+
+
+def happened(c: Config, server: Server) -> dict[str, Any]:
+    """What became of replies that were not simply averaged, counted by client (and reason), and of rounds."""
+    replies: dict[str, dict[str, int]] = {"refused": {}, "left out": {}, "late": {}}
+    for key, count in sorted(server.counts.items()):
+        kind, _, who = key.partition("/")
+        if kind in replies:
+            replies[kind][who] = count
+    lying = {"attack": c.attack, "liars": liars(c)} if c.attack != "none" else {}
+    return {"aggregate": c.aggregate, "replies": replies, "rounds_repeated": server.counts["repeated"], **lying}
 
 
 def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[str, Any]) -> dict[str, Any]:
@@ -172,9 +243,9 @@ def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[
         for site, env in enumerate(client.envs, start=client.index):
             greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
             if c.dynamics:
-                env = make_env(c.env, repeat=c.action_repeat)
-                nominal.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
-    final = training_returns(c.folder, c.clients, c.episodes)[:, -LAST:].mean(axis=1)
+                usual = make_env(c.env, repeat=c.action_repeat)
+                nominal.append(greedy_returns(policy, usual, c.eval_episodes, c.seed, site).mean())
+    final = final_returns(training_returns(c.folder, c.clients, c.episodes))
     seconds = totals["seconds"]
     solvers = [client.agent for client in clients if isinstance(client.agent, LeastSquaresQHD)]
     split = {name: seconds[name] for name in ("environment", "acting", "learning")}
@@ -187,7 +258,7 @@ def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[
         "seed": c.seed,
         "clients": c.clients,
         "episodes": c.episodes,
-        "final_return": float(final.mean()),
+        "final_return": float(np.nanmean(final)),
         "greedy_return": float(np.mean(greedy)),
         "final_return_per_client": [float(x) for x in final],
         "greedy_return_per_client": [float(x) for x in greedy],

@@ -1,18 +1,27 @@
 """What clients and server exchange."""
 
-from fedqhd.federation.aggregate import weighted_mean
+from fedqhd.federation.aggregate import COMBINE, SELECT, weighted_mean
+from fedqhd.federation.attacks import ATTACKS, Attacked
 from fedqhd.federation.baselines import Distilled, Independent, Truncated
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
 from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, TeacherAnchors, VisitedAnchors, choose
 from fedqhd.federation.rounds import plan_rounds, run_rounds
+from fedqhd.federation.server import Server
+from fedqhd.federation.validate import Member
 
 __all__ = [
+    "ATTACKS",
+    "COMBINE",
+    "SELECT",
     "AnchorCompile",
+    "Attacked",
     "Distilled",
     "Independent",
+    "Member",
     "NormalExchange",
     "ParameterAverage",
     "PrecisionCompile",
+    "Server",
     "TeacherAnchors",
     "Truncated",
     "VisitedAnchors",

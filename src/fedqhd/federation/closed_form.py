@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
 import numpy as np
 
 from fedqhd.federation.aggregate import weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile
-from fedqhd.interfaces import Agent, Array, Client, Payload, Reply, real_view
+from fedqhd.interfaces import Agent, Array, Client, FedQHDError, Like, Payload, Reply, real_view
 from fedqhd.theory.normal import Factors
 
 
@@ -31,10 +31,16 @@ class PrecisionCompile(AnchorCompile):
 
     def report(self, client: Client) -> Payload:
         precision = 1.0 / cast(Solver, client.agent).uncertainty(self.anchors)
-        return {"Q": client.agent.q(self.anchors) * precision, "precision": precision}
+        return {"Q": client.agent.q(self.anchors), "precision": precision}
+
+    def expects(self) -> Mapping[str, Like] | None:
+        shape = (len(self.anchors), self.actions)
+        # A precision is at least 1 up to rounding. It is a claim that nobody can check, so it has no vote.
+        return {"Q": Like(shape, "f"), "precision": Like(shape, "f", least=0.5, votes=False)}
 
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
-        return {"Q": weighted_mean(replies, "Q") / weighted_mean(replies, "precision")}
+        weighted = [r._replace(payload={"Q": r.payload["Q"] * r.payload["precision"]}) for r in replies]
+        return {"Q": weighted_mean(weighted, "Q") / weighted_mean(replies, "precision")}
 
 
 class NormalExchange:
@@ -45,17 +51,33 @@ class NormalExchange:
     which is the sweep of one client that has the data of all. One sweep an exchange: y needs the new W.
     """
 
-    def __init__(self, lam: float, rho: float) -> None:
-        self.lam, self.rho = lam, rho
+    def __init__(self, lam: float, rho: float, like: Payload | None = None) -> None:
+        self.lam, self.rho, self.like = lam, rho, like
 
     def report(self, client: Client) -> Payload:
         agent = cast(Solver, client.agent)
         G, b = agent.statistics()
         return {"G": G, "b": b, "range": np.array([agent.low, agent.high]), **agent.params()}
 
+    def expects(self) -> Mapping[str, Like] | None:
+        if self.like is None:
+            return None
+        W = self.like["W"]
+        p, A = real_view(np.asfortranarray(W)).shape[::-1]
+        # Sums grow with what a client has met: that one differs from another's says nothing about who lies.
+        shapes: dict[str, tuple[int, ...]] = {"G": (A, p, p), "b": (p, A), "range": (2,)}
+        arrays = {name: Like(shape, "f", votes=False) for name, shape in shapes.items()}
+        return {**arrays, "W": Like(W.shape, W.dtype.kind, votes=False)}
+
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
         G, b = (np.sum([r.payload[name] for r in replies], axis=0) for name in ("G", "b"))
-        change = self.rho * Factors(G, self.lam).solve(b)
+        try:
+            change = self.rho * Factors(G, self.lam).solve(b)
+        except np.linalg.LinAlgError:
+            raise FedQHDError(
+                f"the clients' normal equations cannot be solved: a client sent no sum of squares, or "
+                f"fit_lam={self.lam:g} is too small"
+            ) from None
         W = np.array(replies[0].payload["W"], order="F")
         W = W.astype(np.result_type(W, np.float64))
         real_view(W)[:] += change.T

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fedqhd.federation.aggregate import weighted_mean
-from fedqhd.interfaces import Array, Client, Federation, FedQHDError, Payload, Reply
+from fedqhd.interfaces import Agent, Array, Client, Federation, FedQHDError, Like, Payload, Reply
+
+Combine = Callable[[Sequence[Reply], str], Array]
+"""(replies, name) -> what the server makes of the arrays of that name."""
 
 
 class ParameterAverage:
     """Algorithm 1. One encoder: W <- sum_i pi_i W_i, which is exact, since Q is linear in W."""
 
+    def __init__(self, like: Payload | None = None, combine: Combine = weighted_mean) -> None:
+        self.like, self.combine = like, combine
+
     def report(self, client: Client) -> Payload:
         return client.agent.params()
+
+    def expects(self) -> Mapping[str, Like] | None:
+        return None if self.like is None else {k: Like(v.shape, v.dtype.kind) for k, v in self.like.items()}
 
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
         if len({r.fingerprint for r in replies}) > 1:
             raise FedQHDError(
                 "the clients' encoders differ: their weights cannot be averaged, only their values on anchors"
             )
-        return {name: weighted_mean(replies, name) for name in replies[0].payload}
+        return {name: self.combine(replies, name) for name in replies[0].payload}
 
     def install(self, client: Client, teacher: Payload) -> None:
         client.agent.load(teacher)
@@ -31,14 +40,17 @@ class AnchorCompile:
     """Algorithm 2. Different encoders: Q_bar = sum_i pi_i Q_i on the anchors, then each client
     compiles Q_bar into its own features with one ridge solve."""
 
-    def __init__(self, anchors: Array) -> None:
-        self.anchors = anchors
+    def __init__(self, anchors: Array, actions: int | None = None, combine: Combine = weighted_mean) -> None:
+        self.anchors, self.actions, self.combine = anchors, actions, combine
 
     def report(self, client: Client) -> Payload:
         return {"Q": client.agent.q(self.anchors)}
 
+    def expects(self) -> Mapping[str, Like] | None:
+        return {"Q": Like((len(self.anchors), self.actions), "f")}
+
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
-        return {"Q": weighted_mean(replies, "Q")}
+        return {"Q": self.combine(replies, "Q")}
 
     def install(self, client: Client, teacher: Payload) -> None:
         client.agent.fit_anchors(self.anchors, teacher["Q"])
@@ -51,12 +63,18 @@ class VisitedAnchors(AnchorCompile):
     Algorithm 2, with the anchors beside Q_bar, so that a client who joins or resumes has them.
     """
 
-    def __init__(self, m: int, clients: int, n: int) -> None:
-        super().__init__(np.zeros((0, n), np.float32))
+    def __init__(
+        self, m: int, clients: int, n: int, actions: int | None = None, combine: Combine = weighted_mean
+    ) -> None:
+        super().__init__(np.zeros((0, n), np.float32), actions, combine)
         self.share = -(-m // clients)
 
     def report(self, client: Client) -> Payload:
         return super().report(client) if len(self.anchors) else {"states": client.visited(self.share)}
+
+    def expects(self) -> Mapping[str, Like] | None:
+        n = self.anchors.shape[1]
+        return super().expects() if len(self.anchors) else {"states": Like((None, n), "f", votes=False)}
 
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
         if not len(self.anchors):
@@ -81,12 +99,15 @@ class TeacherAnchors(AnchorCompile):
     """
 
     def __init__(self, inner: AnchorCompile, rollout: Callable[[Array, Array, int], Array]) -> None:
-        super().__init__(inner.anchors)
+        super().__init__(inner.anchors, inner.actions, inner.combine)
         self.inner, self.rollout = inner, rollout
 
     def report(self, client: Client) -> Payload:
         self.inner.anchors = self.anchors
         return self.inner.report(client)
+
+    def expects(self) -> Mapping[str, Like] | None:
+        return self.inner.expects()
 
     def aggregate(self, replies: Sequence[Reply]) -> Payload:
         teacher = {"anchors": self.anchors, **self.inner.aggregate(replies)}
@@ -100,6 +121,7 @@ class TeacherAnchors(AnchorCompile):
         self.anchors = teacher["next"]
 
 
-def choose(fingerprints: Sequence[str], otherwise: Federation) -> Federation:
+def choose(agents: Sequence[Agent], otherwise: AnchorCompile) -> Federation:
     """Algorithm 1 whenever all encoders are the same: through anchors it would not be recovered exactly."""
-    return ParameterAverage() if len(set(fingerprints)) == 1 else otherwise
+    alike = len({a.fingerprint() for a in agents}) == 1
+    return ParameterAverage(agents[0].params(), otherwise.combine) if alike else otherwise

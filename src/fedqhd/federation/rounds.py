@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fedqhd.interfaces import Engine, Federation, Payload, Reply
+from fedqhd.federation.server import Server
+from fedqhd.interfaces import Engine, Federation, FedQHDError, Payload, Reply
 
 
 def plan_rounds(episodes: int, round_episodes: int) -> list[int]:
@@ -14,11 +15,36 @@ def plan_rounds(episodes: int, round_episodes: int) -> list[int]:
 
 
 def run_rounds(
-    engine: Engine, federation: Federation, rounds: Sequence[int], start: int = 0, teacher: Payload | None = None
+    engine: Engine,
+    federation: Federation,
+    rounds: Sequence[int],
+    start: int = 0,
+    teacher: Payload | None = None,
+    server: Server | None = None,
 ) -> Iterator[tuple[int, list[Reply], Payload]]:
+    """Yields each round with all that was played in it and the teacher that came of it."""
+    server = server or Server()
     for k in range(start, len(rounds)):
-        replies = engine.round(teacher, rounds[k])
-        teacher = federation.aggregate(replies)
-        yield k, replies, teacher
+        played, valid = play_round(engine, federation, server, k, rounds[k], teacher)
+        teacher = federation.aggregate(server.believed(k, valid, federation.expects()))
+        yield k, played, teacher
     if teacher is not None:
         engine.finish(teacher)
+
+
+def play_round(
+    engine: Engine, federation: Federation, server: Server, k: int, episodes: int, teacher: Payload | None
+) -> tuple[list[Reply], list[Reply]]:
+    """(all replies, the valid ones); played again, by other clients, while too few are valid."""
+    played: list[Reply] = []
+    for attempt in range(server.attempts):
+        replies = engine.round(teacher, episodes, server.invite(k, attempt))
+        played += replies
+        valid = server.admit(k, attempt, replies, federation.expects())
+        if len(valid) >= server.min_clients:
+            return played, valid
+        server.counts["repeated"] += attempt + 1 < server.attempts
+    raise FedQHDError(
+        f"round {k}: of {len(replies)} replies {len(valid)} count and min_clients={server.min_clients} are needed; "
+        f"{len(server.pending)} are late, and the log says why others were refused"
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 
 from fedqhd.experiment.run import training_returns
+from fedqhd.files import write_bytes
 from fedqhd.interfaces import Array
 
 matplotlib.use("Agg")
@@ -29,13 +32,16 @@ def curves(folder: Path) -> Path:
     summary = json.loads((folder / "summary.json").read_text())
     returns = training_returns(folder, summary["clients"], summary["episodes"])
     width = min(SMOOTH, max(1, summary["episodes"] // 10))
-    episodes = np.arange(1, summary["episodes"] + 1)
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for i, y in enumerate(returns):
-        axes.plot(
-            episodes, smooth(y, width), color="#0072b2", alpha=0.35, lw=1, label="each client" if i == 0 else None
-        )
-    axes.plot(episodes, smooth(returns.mean(axis=0), width), color="#d55e00", lw=2.5, label="mean of clients")
+    # Who takes part in some rounds only has fewer episodes; the mean is of those that played so many.
+    mean = np.nanmean(returns[:, ~np.isnan(returns).all(axis=0)], axis=0)
+    styles: list[dict[str, Any]] = [{"color": "#0072b2", "alpha": 0.35, "lw": 1}] * len(returns) + [
+        {"color": "#d55e00", "lw": 2.5}
+    ]
+    labels = ["each client", *[None] * (len(returns) - 1), "mean of clients"]
+    for y, style, label in zip([*returns, mean], styles, labels, strict=True):
+        played = y[~np.isnan(y)]
+        axes.plot(np.arange(1, len(played) + 1), smooth(played, width), label=label, **style)
     axes.set_xlabel("episode")
     axes.set_ylabel(f"return (mean of {width} episodes)")
     axes.set_title(
@@ -48,6 +54,8 @@ def curves(folder: Path) -> Path:
     axes.margins(x=0.01)
     axes.legend(frameon=False)
     path = folder / "curves.png"
-    figure.savefig(path, dpi=120)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120)
     plt.close(figure)
+    write_bytes(path, picture.getvalue())
     return path

@@ -36,7 +36,8 @@ class Progress(Listener):
         self.console = console
         self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         self.config = Config()
-        self.rounds = self.rounds_done = self.steps = self.played = self.before = 0
+        self.rounds = self.rounds_done = self.steps = self.played = 0
+        self.before = self.expected = 0.0
         self.began = time.monotonic()
         self.recent: list[deque[float]] = []
         self.last: list[Episode | None] = []
@@ -53,7 +54,9 @@ class Progress(Listener):
 
     def start(self, config: Config, rounds: int, rounds_done: int) -> None:
         self.config, self.rounds, self.rounds_done = config, rounds, rounds_done
-        self.before = rounds_done * config.round_episodes * config.clients
+        # As many episodes as a round is expected to have, where not all clients take part.
+        self.expected = config.episodes * config.clients * config.participation
+        self.before = self.expected * rounds_done / rounds
         self.began = time.monotonic()
         self.recent = [deque(maxlen=RECENT) for _ in range(config.clients)]
         self.last = [None] * config.clients
@@ -75,13 +78,14 @@ class Progress(Listener):
 
     def round(self, k: int, replies: Sequence[Reply]) -> None:
         self.rounds_done = k + 1
-        if not self.live:
-            returns = " ".join(f"{self.mean(i):.1f}" for i in range(self.config.clients)[:SHOWN])
+        if replies and not self.live:
+            returns = " ".join(self.mean(i) for i in range(self.config.clients)[:SHOWN])
             more = " ..." if self.config.clients > SHOWN else ""
-            done = replies[0].episodes[-1].episode + 1
+            last = max((r.episodes[-1] for r in replies), key=lambda e: e.episode)
             self.console.print(
-                f"round {k + 1}/{self.rounds}  episodes {done}/{self.config.episodes}  returns {returns}{more}  "
-                f"epsilon {replies[0].episodes[-1].epsilon:.3f}  {self.rate():,.0f} steps/s  left {clock(self.left())}",
+                f"round {k + 1}/{self.rounds}  episodes {last.episode + 1}/{self.config.episodes}  "
+                f"returns {returns}{more}  epsilon {last.epsilon:.3f}  "
+                f"{self.rate():,.0f} steps/s  left {clock(self.left())}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -93,34 +97,31 @@ class Progress(Listener):
         else:
             self.console.print(text, highlight=False)
 
-    def mean(self, client: int) -> float:
+    def mean(self, client: int) -> str:
         recent = self.recent[client]
-        return sum(recent) / len(recent)
+        return f"{sum(recent) / len(recent):.1f}" if recent else "–"
 
     def rate(self) -> float:
         return self.steps / max(time.monotonic() - self.began, 1e-9)
 
     def left(self) -> float:
         """Seconds left, if the episodes to come take as long as those played."""
-        remaining = self.config.episodes * self.config.clients - self.before - self.played
-        return (time.monotonic() - self.began) / max(self.played, 1) * remaining
+        remaining = self.expected - self.before - self.played
+        return (time.monotonic() - self.began) / max(self.played, 1) * max(remaining, 0.0)
 
     def view(self) -> Group:
-        total = self.config.episodes * self.config.clients
         table = Table(box=None, padding=(0, 2))
         for title in ("client", "episodes", f"return (last {RECENT})", "epsilon"):
             table.add_column(title, justify="right")
         for i, last in enumerate(self.last[:SHOWN]):
             if last:
-                table.add_row(
-                    str(i), f"{last.episode + 1}/{self.config.episodes}", f"{self.mean(i):.1f}", f"{last.epsilon:.3f}"
-                )
+                table.add_row(str(i), f"{last.episode + 1}/{self.config.episodes}", self.mean(i), f"{last.epsilon:.3f}")
         if len(self.last) > SHOWN:
             table.add_row("...", f"and {len(self.last) - SHOWN} more")
         line = Table.grid(padding=(0, 2))
         line.add_row(
             f"round {min(self.rounds_done + 1, self.rounds)}/{self.rounds}",
-            ProgressBar(total=total, completed=self.before + self.played, width=30),
+            ProgressBar(total=self.expected, completed=self.before + self.played, width=30),
             f"{self.rate():,.0f} steps/s",
             f"left {clock(self.left())}",
         )
@@ -144,6 +145,10 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(
             f"greedy return on the nominal environment: {summary['greedy_return_nominal']:.1f}", highlight=False
         )
+    unusual = {kind: sum(counts.values()) for kind, counts in summary["replies"].items()}
+    told = ", ".join(f"{count} {kind}" for kind, count in unusual.items() if count)
+    if told:
+        console.print(f"replies: {told}; summary.json says whose", highlight=False, soft_wrap=True)
     up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024
     console.print(
         f"{summary['env_steps']:,} steps in {summary['wall_seconds']:.1f} s ({summary['cpu_seconds']:.1f} CPU s); "

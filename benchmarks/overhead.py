@@ -1,0 +1,65 @@
+"""What checkpoints, validation and aggregation cost: their share of the CPU time of default runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from time import process_time
+from typing import Any
+
+from cells import ROOT, head
+
+from fedqhd.experiment import checkpoint, run
+from fedqhd.experiment.config import resolve
+from fedqhd.federation import Server
+
+RUNS = {
+    "CartPole-v1, one encoder, replay": {"setting": "homogeneous"},
+    "CartPole-v1, different encoders, replay": {"setting": "heterogeneous", "dims": [250, 500, 750, 1000, 1500]},
+    "CartPole-v1, different encoders, least squares": {"setting": "heterogeneous", "learner": "least-squares"},
+}
+spent: dict[str, float] = {}
+
+
+def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        began = process_time()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            spent[name] = spent.get(name, 0.0) + process_time() - began
+
+    return wrapped
+
+
+def main() -> None:
+    checkpoint.save = timed("checkpoints", checkpoint.save)
+    run.append = timed("checkpoints", run.append)
+    Server.admit = timed("validation", Server.admit)
+    Server.believed = timed("whom to believe", Server.believed)
+    episodes, rows = int((sys.argv[1:] or ["150"])[0]), []
+    for name, settings in RUNS.items():
+        spent.clear()
+        with tempfile.TemporaryDirectory() as folder:
+            config = resolve(
+                {"episodes": int((sys.argv[1:] or ["150"])[0]), "eval_episodes": 1, **settings, "out": folder}
+            )
+            cpu = run.train(config)["cpu_seconds"] + spent["checkpoints"]  # which the run's own clock leaves out
+        shares = {what: round(100 * seconds / cpu, 3) for what, seconds in spent.items()}
+        rows.append(
+            {
+                "run": name,
+                "percent": shares,
+                "sum": round(sum(shares.values()), 3),
+                "episodes": episodes,
+                "commit": head(),
+            }
+        )
+        print(f"{name}: {rows[-1]['sum']} % of {cpu:.1f} CPU s, {shares}", flush=True)
+    (ROOT / "results" / "overhead.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

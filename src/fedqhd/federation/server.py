@@ -1,0 +1,112 @@
+"""The server's side of a round, the same for every engine: who takes part, whose reply counts, and since when."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedqhd import rng
+from fedqhd.federation.aggregate import SELECT, stack
+from fedqhd.federation.validate import Member, Refused, check_reply
+from fedqhd.interfaces import Episode, Like, Payload, Reply, under
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Server:
+    """Told nothing, it takes everyone's reply and checks that it can be averaged."""
+
+    members: Sequence[Member] | None = None
+    present: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """First and last round of the clients that come late or leave."""
+    participation: float = 1.0
+    late: float = 0.0
+    """The chance that a reply comes a round late; its client sits out the round in which it arrives."""
+    late_weight: float = 0.5
+    min_clients: int = 1
+    attempts: int = 1
+    """How often a round is played before too few valid replies end the run."""
+    max_magnitude: float = np.inf
+    aggregate: str = "mean"
+    seed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened to replies: "refused/CLIENT/REASON", "left out/CLIENT", "late/CLIENT", "repeated"."""
+    pending: list[Reply] = field(default_factory=list)
+    """Replies on their way."""
+
+    def _draw(self, purpose: str, k: int, attempt: int) -> np.random.Generator:
+        return np.random.default_rng(rng.env_seed(self.seed, rng.PUBLIC, purpose, k * self.attempts + attempt))
+
+    def invite(self, k: int, attempt: int = 0) -> list[int] | None:
+        """The clients of round k: all, or a share of those that are there and not still underway."""
+        if self.members is None:
+            return None
+        busy = {r.client for r in self.pending}
+        there = [
+            i for i in range(len(self.members))
+            if i not in busy and (i not in self.present or self.present[i][0] <= k <= self.present[i][1])
+        ]  # fmt: skip
+        size = max(1, round(self.participation * len(there)))  # of nobody, nobody: replies underway are waited for
+        return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(there)[:size])
+
+    def admit(self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
+        """The valid ones of the replies that have arrived by the end of the round, in client order."""
+        fresh = self._valid(k, replies, expects)
+        underway = self._draw("late", k, attempt).random(len(fresh)) < self.late
+        arrived = [r for r, late in zip(fresh, underway, strict=True) if not late]
+        earlier, self.pending = self.pending, [r for r, late in zip(fresh, underway, strict=True) if late]
+        self.counts.update(f"late/{r.client}" for r in earlier)
+        if self.late_weight:
+            # Checked once more: what is expected may have changed since it was sent.
+            late = self._valid(k, earlier, expects, {r.client for r in arrived})
+            arrived += [r._replace(weight=self.late_weight * r.weight) for r in late]
+        return sorted(arrived, key=lambda r: r.client)
+
+    def _valid(
+        self, k: int, replies: Sequence[Reply], expects: Mapping[str, Like] | None, heard: Set[int] = frozenset()
+    ) -> list[Reply]:
+        """Without those that are refused, or of a client that was heard already."""
+        valid: dict[int, Reply] = {}
+        for reply in replies:
+            try:
+                check_reply(reply, self.members, expects, self.max_magnitude)
+                if reply.client in valid or reply.client in heard:
+                    raise Refused("duplicate", "it has replied already")
+            except Refused as why:
+                self.counts[f"refused/{reply.client!r:.20}/{why.kind}"] += 1
+                log.warning("round %d: the reply of client %.20r is refused: %s", k, reply.client, why)
+            else:
+                valid[reply.client] = reply
+        return list(valid.values())
+
+    def believed(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
+        """Those of the valid replies that the rule of aggregation does not leave out, in client order."""
+        valid = sorted(valid, key=lambda r: r.client)
+        names = [n for n in valid[0].payload if expects is None or expects[n].votes]
+        if self.aggregate not in SELECT or not names:
+            return valid
+        kept = SELECT[self.aggregate]([stack(valid, name) for name in names])
+        out = [r.client for r, keep in zip(valid, kept, strict=True) if not keep]
+        self.counts.update(f"left out/{i}" for i in out)
+        if out:
+            log.info("round %d: aggregate=%s leaves out the replies of clients %s", k, self.aggregate, out)
+        return [r for r, keep in zip(valid, kept, strict=True) if keep]
+
+    def state(self) -> tuple[Payload, dict[str, Any]]:
+        """All that resuming needs: arrays, and a note."""
+        arrays = {f"{i}/{name}": v for i, r in enumerate(self.pending) for name, v in r.payload.items()}
+        pending = [r._replace(payload={}, seconds=dict(r.seconds)) for r in self.pending]
+        return arrays, {"counts": dict(self.counts), "pending": pending}
+
+    def restore(self, arrays: Payload, note: Mapping[str, Any]) -> None:
+        self.counts = Counter(note["counts"])
+        self.pending = []
+        for i, (client, _, weight, steps, episodes, fingerprint, seconds) in enumerate(note["pending"]):
+            played = tuple(Episode(*e) for e in episodes)
+            self.pending.append(Reply(client, under(arrays, f"{i}/"), weight, steps, played, fingerprint, seconds))

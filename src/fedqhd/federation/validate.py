@@ -1,0 +1,91 @@
+"""What the server checks of a reply before it counts. Nothing in a reply is taken on trust, not even its types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedqhd.interfaces import Like, Reply
+
+
+class Member(NamedTuple):
+    """What the server knows of a client from the start."""
+
+    fingerprint: str
+    weight: float | None = 1.0
+    """Its share; None: the steps it took in the round."""
+
+
+class Refused(Exception):
+    """Why a reply does not count: a word to be counted by, and a sentence to be logged."""
+
+    def __init__(self, kind: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.kind = kind
+
+
+def need(ok: bool, kind: str, sentence: str) -> None:
+    if not ok:
+        raise Refused(kind, sentence)
+
+
+def number(x: Any) -> bool:
+    return isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def check_reply(
+    reply: Reply, members: Sequence[Member] | None, expects: Mapping[str, Like] | None, magnitude: float
+) -> None:
+    """Raise `Refused` unless the reply can be used as it is."""
+    client, weight = reply.client, reply.weight
+    need(
+        isinstance(client, int | np.integer) and not isinstance(client, bool), "client", f"{client!r:.40} is no client"
+    )
+    need(
+        number(weight) and weight >= 0, "weight", f"its weight is {weight!r:.40}, which must be a number of at least 0"
+    )
+    if members is not None:
+        need(0 <= client < len(members), "client", f"there are only clients 0 to {len(members) - 1}")
+        member = members[client]
+        need(
+            isinstance(reply.fingerprint, str) and reply.fingerprint == member.fingerprint, "fingerprint",
+            f"its fingerprint is {reply.fingerprint!r:.40}, and it began with {member.fingerprint!r:.40}",
+        )  # fmt: skip
+        agreed = reply.steps if member.weight is None else member.weight
+        need(number(agreed) and weight == agreed, "weight", f"its weight is {weight!r:.40}, and {agreed!r:.40} is due")
+    need(isinstance(reply.payload, Mapping), "names", f"it sent a {type(reply.payload).__name__}, not named arrays")
+    names = set(reply.payload) if expects is None else set(expects)
+    need(
+        set(reply.payload) == names, "names",
+        f"it sent {sorted(map(str, reply.payload))!r:.80}, and {sorted(names)} is expected",
+    )  # fmt: skip
+    for name in reply.payload:
+        check_array(name, reply.payload[name], None if expects is None else expects[name], magnitude)
+
+
+def check_array(name: str, value: Any, like: Like | None, magnitude: float) -> None:
+    need(isinstance(value, np.ndarray), "type", f"its {name} is a {type(value).__name__}, not an array")
+    kinds = "fc" if like is None else like.kind
+    need(
+        value.dtype.kind in kinds and value.dtype.isnative and value.dtype.itemsize <= (16 if kinds == "c" else 8),
+        "type", f"its {name} is of type {value.dtype}, not {'complex' if kinds == 'c' else 'real'} numbers",
+    )  # fmt: skip
+    if like is not None:
+        fits = len(value.shape) == len(like.shape) and all(
+            k is None or k == n for k, n in zip(like.shape, value.shape, strict=True)
+        )
+        need(fits, "shape", f"its {name} is of shape {value.shape}, and {like.shape} is expected")
+    # One pass in the usual case: the largest and the smallest number are finite exactly when all are.
+    parts = (value.real, value.imag) if value.dtype.kind == "c" else (value,)
+    for part in parts if value.size else ():
+        low, high = float(part.min()), float(part.max())
+        need(math.isfinite(low) and math.isfinite(high), "not finite", f"its {name} is not finite: did it diverge?")
+        need(
+            max(-low, high) <= magnitude, "magnitude",
+            f"its {name} goes up to {max(-low, high):.3g}, beyond max_magnitude={magnitude:g}",
+        )  # fmt: skip
+        if like is not None:
+            need(low >= like.least, "range", f"its {name} goes down to {low:.3g}, below {like.least:g}")

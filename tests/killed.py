@@ -1,0 +1,100 @@
+"""Kills runs with SIGKILL at random moments, resumes them, and compares with a run that was never killed.
+
+    python tests/killed.py FOLDER TRIALS SEED
+
+One process imports everything once and forks the runs, so that a trial costs a run and not a start of Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+import fedqhd.report.figures
+import fedqhd.report.terminal  # noqa: F401  (all that a run imports, before the forks)
+from fedqhd.cli import main
+from fedqhd.policy import model_path
+
+SMALL = (
+    "--env CartPole-v1 --clients 3 --episodes 20 --round-episodes 2 --dims 64 96 --anchors 40 --eval-episodes 2 "
+    "--batch-size 8 --seed 3"
+)
+KINDS = [
+    "--setting homogeneous --learner replay",
+    "--setting heterogeneous --learner online --late 0.4 --too-few repeat",
+    "--setting heterogeneous --learner least-squares --attack stale --liars 0.4 --anchor-source teacher",
+    "--setting heterogeneous --learner replay --anchor-source visited --participation 0.6 --present 2=2:",
+    "--setting homogeneous --learner least-squares --exchange statistics",
+]
+TIMES = ("wall_seconds", "cpu_seconds", "split_seconds")
+
+
+def start(kind: str, folder: Path) -> int:
+    """`fedqhd train --resume` in a fork; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    with contextlib.suppress(BaseException):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os._exit(main(["train", *SMALL.split(), *kind.split(), "--out", str(folder), "--resume"]))
+    os._exit(70)
+
+
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def result(folder: Path) -> tuple[bytes, dict, list[bytes], list[str]]:
+    """All that a run leaves behind, but for what its clocks measured and where it is."""
+    summary = {k: v for k, v in json.loads((folder / "summary.json").read_text()).items() if k not in TIMES}
+    models = [model_path(folder, i).read_bytes() for i in range(3)]
+    files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+    return (folder / "metrics.jsonl").read_bytes(), summary, models, files
+
+
+def trial(kind: str, folder: Path, seconds: float, draw: random.Random) -> int:
+    """Kill at up to three random moments of the run's length, then let it end. How often it was hit alive."""
+    hits = 0
+    for _ in range(draw.randint(1, 3)):
+        child = start(kind, folder)
+        time.sleep(draw.uniform(0, seconds))
+        os.kill(child, signal.SIGKILL)
+        hits += ended(child) == -signal.SIGKILL
+    code = ended(start(kind, folder))
+    assert code == 0, f"resuming ended with {code}"
+    return hits
+
+
+def run(folder: Path, trials: int, seed: int) -> int:
+    draw, hits = random.Random(seed), 0
+    whole, seconds = {}, {}
+    for n in range(trials):
+        kind = KINDS[n % len(KINDS)]
+        if kind not in whole:
+            # The first run compiles and warms up, the second is timed; they must agree as well.
+            for again in ("a", "b"):
+                began = time.perf_counter()
+                assert ended(start(kind, folder / f"{n}{again}")) == 0
+                seconds[kind] = time.perf_counter() - began
+            whole[kind] = result(folder / f"{n}a")
+            assert result(folder / f"{n}b") == whole[kind]
+        hits += trial(kind, folder / "killed", seconds[kind], draw)
+        assert result(folder / "killed") == whole[kind], f"trial {n}, {kind}: another result"
+        shutil.rmtree(folder / "killed")
+    return hits
+
+
+if __name__ == "__main__":
+    where, trials, seed = sys.argv[1:]
+    with threadpool_limits(1):
+        print(f"{trials} runs killed {run(Path(where), int(trials), int(seed))} times, all ended with the same bits")

@@ -1,0 +1,205 @@
+"""Whatever is fed in, the answer is right or one sentence: settings, model files, replay, ridge."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import pytest
+import scipy.linalg
+import tomli_w
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from fedqhd import rng as generators
+from fedqhd.encoders import ENCODERS
+from fedqhd.envs import StateScaler
+from fedqhd.experiment.config import FIELDS, Config, resolve
+from fedqhd.files import read_arrays, write_arrays
+from fedqhd.interfaces import FedQHDError, Transition
+from fedqhd.models import MLP, Readout
+from fedqhd.policy import Policy
+from fedqhd.replay import Replay, Trajectories
+from fedqhd.theory.ridge import Ridge, compile_teacher, objective
+
+FILES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8)
+values = st.recursive(
+    leaves, lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(min_size=1, max_size=4), x, max_size=2)
+)
+names = st.sampled_from(sorted(FIELDS)) | st.text(min_size=1, max_size=8)
+
+
+def settings_or_sentence(file):
+    try:
+        config = resolve({}, str(file))
+    except FedQHDError as error:
+        assert "\n" not in str(error).strip()
+        return
+    file.write_text(config.to_toml())
+    assert resolve({}, str(file)) == config
+
+
+@given(st.dictionaries(names, values, max_size=4))
+@FILES
+def test_any_toml_is_settings_or_a_sentence(tmp_path, content):
+    file = tmp_path / "c.toml"
+    file.write_text(tomli_w.dumps(content))
+    settings_or_sentence(file)
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+@FILES
+def test_any_bytes_are_settings_or_a_sentence(tmp_path, data):
+    file = tmp_path / "c.toml"
+    file.write_bytes(data)
+    settings_or_sentence(file)
+
+
+@given(st.data())
+@FILES
+def test_a_valid_file_with_a_wrong_character_is_settings_or_a_sentence(tmp_path, data):
+    text = Config().to_toml()
+    at = data.draw(st.integers(0, len(text) - 1))
+    file = tmp_path / "c.toml"
+    file.write_text(text[:at] + data.draw(st.characters(codec="utf-8")) + text[at + 1 :])
+    settings_or_sentence(file)
+
+
+@pytest.fixture(scope="module", params=["fourier", "complex", "symbolic", "mlp"])
+def saved(request, tmp_path_factory):
+    rng = np.random.default_rng(3)
+    if request.param == "mlp":
+        model = MLP([(rng.normal(size=(5, 2)), rng.normal(size=5)), (rng.normal(size=(2, 5)), rng.normal(size=2))])
+    else:
+        encoder = ENCODERS[request.param].sample(2, 6, 1.0, rng)
+        model = Readout(encoder, rng.normal(size=(6, 2)).astype(encoder.dtype))
+    one = np.ones(2)
+    path = tmp_path_factory.mktemp("saved") / "model.npz"
+    Policy(model, StateScaler(0 * one, one, -9 * one, 9 * one), "CartPole-v1").save(path)
+    return path
+
+
+def test_no_flipped_bit_gives_another_policy(saved):
+    """A bit in every byte of the file, one after the other: all of them are noticed."""
+    good = saved.read_bytes()
+    bits = np.random.default_rng(0).integers(8, size=len(good))
+    bad = saved.with_name("bad.npz")
+    for at, bit in enumerate(bits):
+        data = bytearray(good)
+        data[at] ^= 1 << int(bit)
+        bad.write_bytes(data)
+        with pytest.raises(FedQHDError):
+            Policy.load(bad)
+    bad.write_bytes(good)
+    Policy.load(bad)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_no_damage_gives_another_policy(saved, data):
+    """Cut, filled with zeros, grown, or a piece of it somewhere else."""
+    good = saved.read_bytes()
+    a, b = sorted(data.draw(st.tuples(*[st.integers(0, len(good))] * 2)))
+    change = {
+        "cut": good[:a],
+        "zeros": good[:a] + bytes(b - a) + good[b:],
+        "grown": good[:a] + data.draw(st.binary(max_size=20)) + good[a:],
+        "moved": good[a:b] + good[:a] + good[b:],
+    }[data.draw(st.sampled_from(["cut", "zeros", "grown", "moved"]))]
+    assume(change != good)
+    bad = saved.with_name("bad.npz")
+    bad.write_bytes(change)
+    with pytest.raises(FedQHDError):
+        Policy.load(bad)
+
+
+@given(st.dictionaries(st.text(alphabet="abc./", min_size=1, max_size=6), st.lists(st.floats(width=32), max_size=5)))
+@FILES
+def test_arrays_come_back_from_a_file_to_the_bit(tmp_path, content):
+    arrays = {name: np.array(v, np.float32) for name, v in content.items() if name.strip("./")}
+    write_arrays(tmp_path / "f.npz", arrays, {"x": 1})
+    again, about = read_arrays(tmp_path / "f.npz")
+    assert about["x"] == 1
+    assert {k: v.tobytes() for k, v in again.items()} == {k: v.tobytes() for k, v in arrays.items()}
+
+
+@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40))
+@settings(deadline=None)
+def test_replay_is_a_queue_of_the_last_and_goes_on_from_its_state(capacity, before, after):
+    memory, model = Replay(capacity, 1), deque(maxlen=capacity)
+
+    def add(memory, k):
+        memory.add(Transition(np.array([k]), k, float(k), 0.5, np.array([k + 1])))
+
+    for k in range(before):
+        add(memory, k)
+    again = Replay(capacity, 1)
+    again.restore(memory.state())
+    for k in range(before, before + after):
+        add(memory, k)
+        add(again, k)
+    model.extend(range(before + after))
+    for m in (memory, again):
+        assert sorted(m.a[: m.size].tolist()) == list(model)
+        np.testing.assert_array_equal(m.s[: m.size, 0], m.a[: m.size])
+        np.testing.assert_array_equal(m.s_next[: m.size, 0], m.a[: m.size] + 1)
+    np.testing.assert_array_equal(again.a, memory.a)  # in the same places, so that draws hit the same transitions
+    if memory.size:
+        drawn = memory.sample(50, generators.generator(0, 0, "x"))
+        assert 0 <= drawn.min() <= drawn.max() < memory.size
+
+
+@given(st.integers(2, 30), st.lists(st.integers(1, 9), max_size=20))
+@settings(deadline=None)
+def test_trajectories_keep_whole_episodes_in_order_newest_first(capacity, lengths):
+    memory = Trajectories(capacity, 1, 1)
+    k = 0
+    for episode, length in enumerate(lengths):
+        for step in range(length):
+            memory.add(np.array([k]), np.array([k]), 0, float(episode), 1.0, first=step == 0)
+            k += 1
+    kept = memory.s[: memory.size, 0]
+    assert memory.size <= capacity
+    assert (np.diff(kept) > 0).all()
+    np.testing.assert_array_equal(memory.X[: memory.size, 0], kept)
+    if lengths:
+        assert kept[-1] == k - 1
+        assert memory.first[0]
+        # A row begins an episode exactly where the episode changes, but where the oldest was cut.
+        changes = np.flatnonzero(np.diff(memory.r[: memory.size])) + 1
+        assert set(changes) <= set(np.flatnonzero(memory.first[: memory.size]))
+
+
+@st.composite
+def ridge_problems(draw):
+    """X of any size, rank and scale, real or complex, and a Q."""
+    m, D, A = draw(st.integers(1, 24)), draw(st.integers(1, 24)), draw(st.integers(1, 3))
+    rank = draw(st.integers(0, min(m, D)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    X = rng.normal(size=(m, rank)) @ rng.normal(size=(rank, D))
+    if draw(st.booleans()):
+        X = X + 1j * rng.normal(size=(m, rank)) @ rng.normal(size=(rank, D))
+    scale, lam = 10.0 ** draw(st.floats(-8, 8)), draw(st.just(0.0) | st.floats(-8, 8).map(lambda e: 10.0**e))
+    return scale * X, 10.0 ** draw(st.floats(-8, 8)) * rng.normal(size=(m, A)), lam
+
+
+@given(ridge_problems())
+@settings(max_examples=400, deadline=None)
+def test_ridge_is_the_best_fit_whatever_the_size_rank_and_scale(problem):
+    """Never worse than nothing, nor than least squares on the system with sqrt(lam) I below it."""
+    X, Q, lam = problem
+    W = compile_teacher(X, Q, lam)
+    assert np.isfinite(W).all()
+    assert W.shape == (X.shape[1], Q.shape[1])
+    reached = objective(X, W, Q, lam)
+    size = np.sum(Q**2)
+    # Rounding of the residual: what is left of Q is small beside Q itself.
+    slack = 1e-9 * size
+    assert reached <= size + slack
+    real = np.hstack([X.real, -X.imag]) if np.iscomplexobj(X) else X
+    stacked = np.vstack([real, np.sqrt(lam) * np.eye(real.shape[1])])
+    best = scipy.linalg.lstsq(stacked, np.vstack([Q, np.zeros((real.shape[1], Q.shape[1]))]))[0]
+    assert reached <= np.sum((real @ best - Q) ** 2) + lam * np.sum(best**2) + slack
+    np.testing.assert_array_equal(Ridge(X, lam).solve(Q), W)  # the same again

@@ -1,0 +1,348 @@
+"""The server's side of a round: what it refuses, whom it invites, what comes late, and when it gives up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from conftest import tiny
+from fedqhd.experiment.run import final_returns, train, training_returns
+from fedqhd.federation import AnchorCompile, Member, ParameterAverage, Server, run_rounds
+from fedqhd.federation.validate import Refused, check_reply
+from fedqhd.interfaces import Episode, FedQHDError, Like, Reply
+
+MEMBERS = [Member("a"), Member("b"), Member("c", None)]
+EXPECTS = {"Q": Like((4, 2), "f"), "p": Like((3,), "f", least=0.0)}
+BOUND = 1e6
+
+
+def good(client=0, **changes):
+    payload = {"Q": np.arange(8.0).reshape(4, 2), "p": np.zeros(3, np.float32)}
+    weight = 12.0 if client == 2 else 1.0
+    episodes = (Episode(client, 0, 1.0, 12, 1.0),)
+    return Reply(client, payload, weight, 12, episodes, "abc"[client], {})._replace(**changes)
+
+
+def check(reply, members=MEMBERS, expects=EXPECTS):
+    check_reply(reply, members, expects, BOUND)
+
+
+def with_Q(value):
+    return good(payload={**good().payload, "Q": value})
+
+
+def entry(x, dtype=np.float64):
+    Q = np.ones((4, 2), dtype)
+    Q[3, 1] = x
+    return Q
+
+
+BAD = {
+    "unknown client": (good(client=0)._replace(client=3), "client"),
+    "negative client": (good()._replace(client=-1), "client"),
+    "client that is a word": (good()._replace(client="0"), "client"),
+    "client that is a truth": (good()._replace(client=False), "client"),
+    "another's fingerprint": (good(fingerprint="b"), "fingerprint"),
+    "fingerprint that is no text": (good(fingerprint=None), "fingerprint"),
+    "more weight than agreed": (good(weight=2.0), "weight"),
+    "negative weight": (good(weight=-1.0), "weight"),
+    "weight nan": (good(weight=float("nan")), "weight"),
+    "weight that is a word": (good(weight="1"), "weight"),
+    "weight beyond the steps": (good(client=2, weight=1e9), "weight"),
+    "payload that is a list": (good(payload=[1, 2]), "names"),
+    "no payload": (good(payload=None), "names"),
+    "nothing in it": (good(payload={}), "names"),
+    "a name missing": (good(payload={"Q": good().payload["Q"]}), "names"),
+    "a name too many": (good(payload={**good().payload, "W": np.zeros(2)}), "names"),
+    "a name that is no text": (good(payload={"Q": np.zeros((4, 2)), 7: np.zeros(3)}), "names"),
+    "a list for an array": (with_Q([[0.0, 0.0]] * 4), "type"),
+    "whole numbers": (with_Q(np.ones((4, 2), np.int64)), "type"),
+    "truths": (with_Q(np.ones((4, 2), bool)), "type"),
+    "complex numbers": (with_Q(np.ones((4, 2), complex)), "type"),
+    "objects": (with_Q(np.full((4, 2), None)), "type"),
+    "words": (with_Q(np.full((4, 2), "1.0")), "type"),
+    "the other byte order": (with_Q(np.ones((4, 2), ">f8")), "type"),
+    "records": (with_Q(np.zeros((4, 2), [("x", "f8")])), "type"),
+    "another shape": (with_Q(np.ones((2, 4))), "shape"),
+    "an axis too many": (with_Q(np.ones((4, 2, 1))), "shape"),
+    "no axis": (with_Q(np.array(1.0)), "shape"),
+    "nan": (with_Q(entry(np.nan)), "not finite"),
+    "infinite": (with_Q(entry(-np.inf, np.float32)), "not finite"),
+    "too large": (with_Q(entry(2e6)), "magnitude"),
+    "too large below zero": (with_Q(entry(-2e6)), "magnitude"),
+    "below what is possible": (good(payload={**good().payload, "p": np.array([0.0, -0.1, 0.0])}), "range"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_used_is_refused_with_its_reason(name):
+    reply, kind = BAD[name]
+    with pytest.raises(Refused) as refused:
+        check(reply)
+    assert refused.value.kind == kind
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_what_can_be_used_is_not_refused():
+    """Negative control: the good replies, in either precision, at the bound, read-only and of any memory layout."""
+    for client in range(3):
+        check(good(client))
+    layouts = (np.asfortranarray(entry(5.0)), np.ones((8, 2))[::2])
+    for Q in (np.ones((4, 2), np.float32), entry(BOUND), entry(-BOUND), *layouts):
+        check(with_Q(Q))
+    frozen = np.ones((4, 2))
+    frozen.setflags(write=False)
+    check(with_Q(frozen))
+    check(good(client=np.int64(1), fingerprint="b"))
+
+
+class Junk:
+    """A value with opinions of its own."""
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+def mutate(rng):
+    """A reply that was good before one thing in it was made wrong, at random."""
+    numbers = [-1, 10**30, 1e308, float("nan"), float("inf"), 3 + 4j]
+    junk = [None, "x", b"\0", [], {}, (), object(), Junk(), "Q" * 999, *numbers]
+    reply = good(int(rng.integers(3)))
+    name = ("Q", "p")[rng.integers(2)]
+    value = reply.payload[name].astype(np.float64)
+    what = int(rng.integers(9))
+    if what == 0:
+        field = ("client", "payload", "weight", "fingerprint")[rng.integers(4)]
+        return reply._replace(**{field: junk[rng.integers(len(junk))]})
+    if what == 1:
+        return reply._replace(payload={**reply.payload, name: junk[rng.integers(len(junk))]})
+    if what == 2:
+        return reply._replace(payload={k: v for k, v in reply.payload.items() if k != name})
+    if what == 3:
+        return reply._replace(payload={**reply.payload, str(rng.integers(1 << 30)): value})
+    if what == 4:
+        shape = tuple(rng.integers(0, 5, size=rng.integers(5)))
+        value = np.zeros(shape if shape != value.shape else (9,))
+    elif what == 5:
+        kinds = ("i1", "u8", "?", "c8", "c16", "S3", "U2", "O", "M8[s]", "m8[ms]", "V4", ">f4", ">f8", "g", "i4,f8")
+        value = np.zeros(value.shape, np.dtype(kinds[rng.integers(len(kinds))]))
+    elif what == 6:
+        value.flat[rng.integers(value.size)] = (np.nan, np.inf, -np.inf, 1.1e6, -1.1e6, 1e308)[rng.integers(6)]
+    elif what == 7:
+        name, value = "p", np.array([0.0, 0.0, -(10.0 ** rng.integers(-300, 6))])
+    else:
+        return reply._replace(weight=float(reply.weight * 10.0 ** rng.choice([-300, -1, 1, 300]) * rng.choice([-1, 1])))
+    return reply._replace(payload={**reply.payload, name: value})
+
+
+def test_of_a_hundred_thousand_malformed_replies_none_is_accepted_and_none_crashes():
+    rng, kinds = np.random.default_rng(0), set()
+    for _ in range(100_000):
+        with pytest.raises(Refused) as refused:
+            check(mutate(rng))
+        kinds.add(refused.value.kind)
+    assert kinds == {"client", "fingerprint", "weight", "names", "type", "shape", "not finite", "magnitude", "range"}
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.binary(max_size=4)
+    | hnp.arrays(hnp.scalar_dtypes(), hnp.array_shapes(min_dims=0, max_side=5)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2) | st.integers(), inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(st.builds(Reply, anything, anything, anything, anything, st.just(()), anything, st.just({})))
+@settings(max_examples=300, deadline=None)
+def test_whatever_comes_the_answer_is_yes_or_a_reason(reply):
+    for members, expects in ((MEMBERS, EXPECTS), (None, None)):
+        try:
+            check(reply, members, expects)
+        except Refused:
+            continue
+        for value in reply.payload.values():
+            assert np.isfinite(value).all()
+
+
+def admit(server, *replies):
+    return [r.client for r in server.admit(0, 0, replies, EXPECTS)]
+
+
+def test_a_refusal_is_logged_and_counted_and_the_others_count(caplog):
+    server = Server(MEMBERS, max_magnitude=BOUND)
+    with caplog.at_level(logging.WARNING):
+        counted = admit(server, good(0), BAD["nan"][0]._replace(client=1, fingerprint="b"), good(2))
+    assert counted == [0, 2]
+    assert dict(server.counts) == {"refused/1/not finite": 1}
+    assert "client 1 is refused: its Q is not finite" in caplog.text
+
+
+def test_of_two_replies_of_one_client_the_first_counts():
+    server = Server(MEMBERS, max_magnitude=BOUND)
+    second = with_Q(np.zeros((4, 2)))
+    (kept,) = server.admit(0, 0, [good(0), second], EXPECTS)
+    np.testing.assert_array_equal(kept.payload["Q"], good().payload["Q"])
+    assert dict(server.counts) == {"refused/0/duplicate": 1}
+
+
+def test_a_share_of_those_present_is_invited_and_everyone_in_turn():
+    server = Server([Member("")] * 20, participation=0.5, present={3: (4, 9)}, seed=1)
+    rounds = [server.invite(k) for k in range(40)]
+    assert all(len(r) == len(set(r)) == 10 for r in rounds)
+    assert [k for k, r in enumerate(rounds) if 3 in r] == [k for k in range(4, 10) if 3 in rounds[k]] != []
+    often = np.bincount(np.concatenate(rounds), minlength=20)
+    # Binomial(40, 1/2): 20 with a deviation of 3.2; four of them are allowed.
+    others = np.delete(often, 3)
+    assert others.min() > 7
+    assert others.max() < 33
+    assert [server.invite(k) for k in range(40)] == rounds
+    assert [dataclasses.replace(server, seed=2).invite(k) for k in range(40)] != rounds
+    assert server.invite(5, 1) != server.invite(5, 0) or server.invite(6, 1) != server.invite(6, 0)
+
+
+def test_all_are_invited_by_default_in_order():
+    assert Server([Member("")] * 5).invite(7) == [0, 1, 2, 3, 4]
+    assert Server().invite(7) is None
+
+
+class Sites:
+    """An engine whose client i answers with i + 10 times the round."""
+
+    def __init__(self, N, bad=()):
+        self.N, self.bad, self.rounds = N, bad, []
+
+    def round(self, teacher, episodes, clients=None):
+        k = len(self.rounds)
+        who = list(range(self.N)) if clients is None else clients
+        self.rounds.append((who, teacher))
+        value = [np.nan if (k, i) in self.bad else i + 10.0 * k for i in who]
+        played = [(Episode(i, k, 1.0, 1, 1.0),) for i in who]
+        return [
+            Reply(i, {"Q": np.full((1, 1), v)}, 1.0, 1, p, "", {}) for i, v, p in zip(who, value, played, strict=True)
+        ]
+
+    def finish(self, teacher): ...
+    def close(self): ...
+
+
+def rounds_of(engine, server, rounds):
+    return list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), rounds, server=server))
+
+
+def teachers(engine, server, rounds):
+    return [float(t["Q"][0, 0]) for _, _, t in rounds_of(engine, server, rounds)]
+
+
+def test_a_late_reply_counts_a_round_later_with_less_weight():
+    """By hand: what is late in a round is missing there, and joins the next with half the weight."""
+    server = Server([Member("")] * 4, late=0.4, late_weight=0.5, seed=5)
+    engine = Sites(4)
+    made = teachers(engine, server, [1] * 6)
+    late_before, saw_late = [], 0
+    for k, (who, _) in enumerate(engine.rounds):
+        assert not set(who) & set(late_before)  # who is underway is not invited
+        underway = server._draw("late", k, 0).random(len(who)) < 0.4
+        values = [(i + 10.0 * k, 1.0) for i, late in zip(who, underway, strict=True) if not late]
+        values += [(i + 10.0 * (k - 1), 0.5) for i in late_before]
+        assert made[k] == pytest.approx(np.average([v for v, _ in values], weights=[w for _, w in values]))
+        late_before = [i for i, late in zip(who, underway, strict=True) if late]
+        saw_late += len(late_before)
+    assert saw_late >= 3
+    assert sum(n for key, n in server.counts.items() if key.startswith("late/")) == saw_late - len(late_before)
+
+
+def test_a_late_reply_can_be_dropped():
+    plain = Server([Member("")] * 8, late=0.2, late_weight=0.0, seed=5)
+    engine = Sites(8)
+    made = teachers(engine, plain, [1] * 6)
+    for k, (who, _) in enumerate(engine.rounds):
+        underway = plain._draw("late", k, 0).random(len(who)) < 0.2
+        in_time = [i + 10.0 * k for i, late in zip(who, underway, strict=True) if not late]
+        assert made[k] == pytest.approx(np.mean(in_time))
+
+
+def test_when_all_are_late_their_replies_are_waited_for():
+    server = Server([Member("")] * 2, late=1.0, attempts=2)
+    engine = Sites(2)
+    assert teachers(engine, server, [1]) == [0.5]
+    assert [who for who, _ in engine.rounds] == [[0, 1], []]
+
+
+def test_too_few_valid_replies_end_the_run():
+    """Never an average of nothing: with one attempt the run stops, and says how many counted."""
+    engine = Sites(3, bad={(1, 0), (1, 2)})
+    with pytest.raises(FedQHDError, match=r"round 1: of 3 replies 1 count and min_clients=2 are needed"):
+        teachers(engine, Server([Member("")] * 3, min_clients=2), [1] * 3)
+    everyone = Sites(3, bad={(0, 0), (0, 1), (0, 2)})
+    with pytest.raises(FedQHDError, match=r"round 0: of 3 replies 0 count"):
+        teachers(everyone, Server([Member("")] * 3), [1] * 3)
+
+
+def test_too_few_valid_replies_repeat_the_round_with_the_same_teacher():
+    engine = Sites(3, bad={(1, 0), (1, 2)})
+    server = Server([Member("")] * 3, min_clients=2, attempts=3)
+    played = [len(replies) for _, replies, _ in rounds_of(engine, server, [1] * 3)]
+    assert played == [3, 6, 3]  # all that was played is told, also in vain
+    assert [None if t is None else float(t["Q"][0, 0]) for _, t in engine.rounds] == [None, 1.0, 1.0, 21.0]
+    assert server.counts["repeated"] == 1
+
+
+def test_the_state_of_a_server_survives_a_file():
+    server = Server([Member("")] * 4, late=0.5, seed=5, participation=0.75)
+    rounds_of(Sites(4), server, [1] * 3)
+    assert server.pending
+    arrays, note = server.state()
+    again = Server([Member("")] * 4, late=0.5, seed=5, participation=0.75)
+    again.restore(arrays, json.loads(json.dumps(note)))
+    assert again.counts == server.counts
+    for a, b in zip(again.pending, server.pending, strict=True):
+        np.testing.assert_array_equal(a.payload["Q"], b.payload["Q"])
+        assert a._replace(payload={}) == b._replace(payload={})
+
+
+def test_weights_of_a_client_whose_encoder_changed_are_not_averaged(rng):
+    server = Server([Member("a"), Member("b")], max_magnitude=BOUND)
+    replies = [Reply(i, {"W": np.ones((3, 2))}, 1.0, 1, (), "a", {}) for i in range(2)]
+    expects = ParameterAverage({"W": np.ones((3, 2))}).expects()
+    assert [r.client for r in server.admit(0, 0, replies, expects)] == [0]
+
+
+@pytest.mark.parametrize("setting", ["homogeneous", "heterogeneous"])
+def test_a_run_of_which_a_part_comes_late_or_joins_late_or_leaves(tmp_path, setting):
+    options = {"clients": 6, "episodes": 12, "round_episodes": 2, "learner": "online", "setting": setting}
+    coming = ["4=3:", "5=0:1"]
+    summary = train(tiny(tmp_path, participation=0.5, present=coming, late=0.3, too_few="repeat", **options))
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    rounds = {c: {r["round"] for r in rows if r["client"] == c} for c in range(6)}
+    assert min(rounds[4], default=9) >= 3
+    assert max(rounds[5], default=0) <= 1
+    returns = training_returns(tmp_path, 6, 12)
+    assert np.isnan(returns).any()
+    np.testing.assert_allclose(summary["final_return"], np.nanmean(final_returns(returns)))
+    assert sum(summary["replies"]["late"].values()) > 0
+
+
+@pytest.mark.parametrize(("attack", "aggregate"), [("noise", "auto"), ("stale", "median"), ("collude", "multi-krum")])
+def test_a_run_with_liars_says_so(tmp_path, attack, aggregate):
+    summary = train(
+        tiny(tmp_path, clients=5, setting="heterogeneous", learner="online", attack=attack, aggregate=aggregate)
+    )
+    assert summary["attack"] == attack
+    assert len(summary["liars"]) == 1
+    if attack == "noise":
+        assert summary["replies"]["left out"][str(summary["liars"][0])] == 2  # in both rounds
+
+
+def test_a_reply_beyond_the_bound_is_refused_in_a_run(tmp_path):
+    with pytest.raises(FedQHDError, match="round 0: of 2 replies 0 count"):
+        train(tiny(tmp_path, setting="heterogeneous", learner="online", max_magnitude=1e-9))
