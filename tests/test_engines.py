@@ -184,7 +184,7 @@ def test_ctrl_c_leaves_no_worker_behind(tmp_path):
         [Path(sys.executable).parent / "fedqhd", *command, "--out", str(tmp_path / "run")],
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert "round 1/" in next(line for line in run.stdout if line.startswith("round"))
+    assert "round 1/" in next(line for line in run.stdout if line.startswith("round "))
     os.killpg(run.pid, signal.SIGINT)
     _, error = run.communicate(timeout=60)
     assert run.returncode == 130
