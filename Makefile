@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form learners \
-	options robust participation overhead clean
+	options fit-cost robust participation overhead clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
 	@echo "make learners   episodes that each learner needs to the paper's returns (hours; resumable)"
+	@echo "make fit-cost   what least squares costs beside replay (wants an idle machine)"
 	@echo "make options    what certainty is worth to least squares (hours; resumable)"
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
@@ -79,6 +80,9 @@ closed-form: setup-all
 
 learners: setup-all
 	$(BIN)/python benchmarks/learners.py
+
+fit-cost: setup-all
+	$(BIN)/python benchmarks/fit_cost.py
 
 options: setup-all
 	$(BIN)/python benchmarks/options.py
