@@ -1,5 +1,5 @@
-"""What learning by least squares costs beside replay TD, per step of the environment and at equal D: runs on CartPole in
-turn, one process, learning and acting apart from the environment. Wants an idle machine.
+"""What learning by least squares costs beside replay TD, per step of the environment and at equal D: runs on CartPole
+in turn, one process, learning and acting apart from the environment. Wants an idle machine.
 """
 
 from __future__ import annotations
