@@ -17,7 +17,7 @@ from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import LocalClient
 from fedqhd.engines import LocalEngine
 from fedqhd.envs import make_env
-from fedqhd.experiment import checkpoint
+from fedqhd.experiment import checkpoint, exchange
 from fedqhd.experiment.build import World, build, warm_up
 from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
 from fedqhd.federation import plan_rounds, run_rounds
@@ -88,10 +88,12 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
 
 def clear(folder: Path) -> None:
     """Make room for a new run; called when it is sure to start, so that a mistake costs nothing."""
-    for name in ("config.toml", "metrics.jsonl", "summary.json", "curves.png", "play.gif", "checkpoint.npz"):
+    for name in (
+        "config.toml", "metrics.jsonl", "summary.json", "curves.png", "play.gif", "checkpoint.npz", "gap.json", "gap.png",
+    ):  # fmt: skip
         (folder / name).unlink(missing_ok=True)
-    for model in (folder / "models").glob("client-*.npz"):
-        model.unlink()
+    for model in (*(folder / "models").glob("client-*.npz"), exchange.path_of(folder)):
+        model.unlink(missing_ok=True)
 
 
 def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listener: Listener) -> dict[str, Any]:
@@ -119,6 +121,8 @@ def run(config: Config, clients: list[LocalClient], engine: LocalEngine, listene
         totals["bytes_down"] += nbytes(latest) * len(replies)
         with metrics.open("a") as f:
             f.writelines(json.dumps(row) + "\n" for row in rows(k, replies))
+        if k + 1 == len(rounds):
+            exchange.save(folder, clients, engine.federation, replies, latest)
         checkpoint.save(folder, k + 1, latest, clients, totals)
         listener.round(k, replies)
         wall, cpu = perf_counter(), process_time()

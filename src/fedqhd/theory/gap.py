@@ -26,9 +26,9 @@ from fedqhd.theory.geometry import Spectrum
 
 Array = NDArray[Any]
 
-RTOL = 1e-12
-"""Ridge of a projection, as a share of the trace of its Gram matrix: rounding is 1e-16, and what it hides of a function
-is of the order of 1e-6."""
+RTOL = 1e-8
+"""Ridge of a projection, as a share of the trace of its Gram matrix. Far above rounding (1e-16), so that weights stay
+of a size that means something beyond the sample, and far below what changes a fit: a thousandth of it, at D = 1500."""
 
 
 class Split(NamedTuple):

@@ -1,0 +1,71 @@
+"""The last exchange of a run, kept beside its models: what the clients knew before, the teacher, and its anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fedqhd.client import LocalClient
+from fedqhd.federation import AnchorCompile, PrecisionCompile
+from fedqhd.files import read_arrays, write_arrays
+from fedqhd.interfaces import Array, Federation, FedQHDError, Model, Payload, Reply, under
+from fedqhd.models import load_model
+
+
+class Exchange(NamedTuple):
+    """Q_bar (m, A) at the scaled anchors (m, n), the clients' weights pi, and their models before they compiled it."""
+
+    anchors: Array
+    Q: Array
+    pi: Array
+    before: list[Model]
+
+    def teacher(self, Z: Array) -> Array:
+        """Q_bar = sum_j pi_j Q_j at any scaled states, in client order."""
+        return sum(p * m.q(Z).astype(np.float64) for p, m in zip(self.pi, self.before, strict=True))
+
+
+def path_of(folder: str | Path) -> Path:
+    return Path(folder) / "models" / "exchange.npz"
+
+
+def save(
+    folder: Path, clients: Sequence[LocalClient], federation: Federation, replies: Sequence[Reply], teacher: Payload
+) -> None:
+    """Called between the last report and the last install. Federations without anchors leave nothing."""
+    if not isinstance(federation, AnchorCompile) or "Q" not in teacher:
+        return
+    models = [client.agent.model() for client in clients]
+    arrays = {f"before.{i}.{k}": v for i, m in enumerate(models) for k, v in m.arrays().items()}
+    weights = np.array([r.weight for r in sorted(replies, key=lambda r: r.client)])
+    inner = getattr(federation, "inner", federation)
+    write_arrays(
+        path_of(folder),
+        {
+            "anchors": teacher.get("anchors", federation.anchors), "Q": teacher["Q"], "pi": weights / weights.sum(),
+            **arrays,
+        },
+        {"before": [{"kind": m.kind, **m.about()} for m in models], "one_pi": not isinstance(inner, PrecisionCompile)},
+    )  # fmt: skip
+
+
+def load(run: str | Path) -> Exchange:
+    """The last exchange of a finished run, or one sentence on why it has none."""
+    path = path_of(run)
+    if not path.exists():
+        raise FedQHDError(
+            f"run={str(run)!r} has no {path.name} among its models: the gap is about values compiled at anchors, as a "
+            "finished run of method=fedqhd with setting=heterogeneous leaves them (clients with one encoder average W, "
+            "which is exact)"
+        )
+    arrays, about = read_arrays(path)
+    if not about["one_pi"]:
+        raise FedQHDError(
+            f"run={str(run)!r} has weights=precision: its teacher weighs clients anew at each anchor and is not defined "
+            "elsewhere; uniform, steps or one number a client are"
+        )
+    models = [load_model(under(arrays, f"before.{i}."), a, str(path)) for i, a in enumerate(about["before"])]
+    return Exchange(arrays["anchors"], arrays["Q"], arrays["pi"], models)
