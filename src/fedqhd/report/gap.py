@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fedqhd.experiment.advise import flags
 from fedqhd.experiment.gap import verdict
 from fedqhd.experiment.states import SOURCES
 from fedqhd.files import write_bytes
@@ -110,6 +111,28 @@ def show_bound(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     for r in rows:
         if not r["bound"]["valid"]:
             console.print(f"client {r['client']}: the bound does not apply, {r['bound']['reason']}", soft_wrap=True)
+
+
+def show_advice(console: Console, advice: Mapping[str, Any]) -> None:
+    """The given setting, all sources side by side, and what to change."""
+    given, advised = advice["given"], advice["advised"]
+    console.print(
+        f"{advice['env']}: {len(advice['dims'])} encoders of D={', '.join(map(str, advice['dims']))}, sigma "
+        f"{advice['sigma']:g}; values of {advice['teacher']}",
+        highlight=False, soft_wrap=True,
+    )  # fmt: skip
+
+    def row(name: str, c: Mapping[str, Any]) -> tuple[Any, ...]:
+        ranks = f"{min(c['effective_rank']):.0f} to {max(c['effective_rank']):.0f}"
+        return name, c["source"], c["anchors"], c["lam"], ranks, c["loo_error"], c["held_out_error"]
+
+    rows = [row("given", given), *(row("", c) for c in advice["compared"]), row("advised", advised)]
+    columns = ("", "anchors from", "m", "lam", "effective rank", "leave-one-out error", "held-out error")
+    console.print(table("Errors of compiled values, as a share of their spread", columns, rows))
+    word = "well" if advice["well_conditioned"] else "not well"
+    console.print(f"given: {word} conditioned; {advice['reason']}", highlight=False, soft_wrap=True)
+    if not advice["well_conditioned"]:
+        console.print(f"change it to: {flags(advised)}", highlight=False, soft_wrap=True)
 
 
 def draw(report: Mapping[str, Any], path: Path) -> Path:
