@@ -33,9 +33,11 @@ def without_training(over: str, seeds, source: str):
     for seed in seeds:
         world = setting(seed, source)
         for D, m in CELLS[over]:
-            for row in analytic(world, D, m):
-                rows.append({**row, "curve": row["curve"][row["compile"]], "alone": row["curve"]["alone"]})
-            print(f"{over}, {source}, seed {seed}: D={D} m={m} gaps {[round(r['gap_rms'], 2) for r in rows[-2:]]}", flush=True)
+            rows += analytic(world, D, m)
+            print(
+                f"{over}, {source}, seed {seed}: D={D} m={m} gaps {[round(r['gap_rms'], 2) for r in rows[-2:]]}",
+                flush=True,
+            )
     return rows
 
 
@@ -70,10 +72,16 @@ def main() -> None:
             rows = (with_training if is_trained else without_training)(over, wanted.seeds, source)
             key = f"{wanted.mode}, over {over}, {source} anchors"
             seeds = " ".join(map(str, wanted.seeds))
-            command = f"python benchmarks/ablation.py --mode {wanted.mode} --over {over} --sources {source} --seeds {seeds}"
-            slopes = {mode: {v: slope(of(rows, compile=mode), v) for v in ("gap_rms", "gap_max")} for mode in MODES}
+            command = (
+                f"python benchmarks/ablation.py --mode {wanted.mode} --over {over} --sources {source} --seeds {seeds}"
+            )
+            slopes = (
+                {f"{mode}, {v}": slope(of(rows, compile=mode), v) for mode in MODES for v in ("gap_rms", "gap_max")}
+                if over == "D"
+                else {}
+            )
             kept = [{k: v for k, v in r.items() if k not in ("curve", "alone")} for r in rows]
-            results[key] = {"command": command, "commit": head(), "slopes over D": slopes if over == "D" else {}, "rows": kept}
+            results[key] = {"command": command, "commit": head(), "slopes": slopes, "rows": kept}
             file.write_text(json.dumps(results, indent=1) + "\n")
             image = ROOT / "docs" / "images" / f"ablation-{over}-{wanted.mode}-{source}.png"
             draw(rows, over, image, is_trained=is_trained, title=f"{ENV}, {key}")

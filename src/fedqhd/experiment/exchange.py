@@ -64,8 +64,8 @@ def load(run: str | Path) -> Exchange:
     arrays, about = read_arrays(path)
     if not about["one_pi"]:
         raise FedQHDError(
-            f"run={str(run)!r} has weights=precision: its teacher weighs clients anew at each anchor and is not defined "
-            "elsewhere; uniform, steps or one number a client are"
+            f"run={str(run)!r} has weights=precision: its teacher weighs clients anew at each anchor and is defined "
+            "nowhere else; with uniform, steps or one number a client it is"
         )
     models = [load_model(under(arrays, f"before.{i}."), a, str(path)) for i, a in enumerate(about["before"])]
     return Exchange(arrays["anchors"], arrays["Q"], arrays["pi"], models)

@@ -75,7 +75,9 @@ def members(run: str | Path, ex: exchange.Exchange) -> list[Member]:
         if isinstance(old, Readout) and isinstance(new, Readout):
             for name, W in (("before", old.W), ("after", new.W)):
                 if not np.isfinite(W).all():
-                    raise FedQHDError(f"client {i} of run={str(run)!r} has weights {name} the exchange that are not finite")
+                    raise FedQHDError(
+                        f"client {i} of run={str(run)!r} has weights {name} the exchange that are not finite"
+                    )
             found.append(Member(i, old.encoder, stacked_weights(old.W), stacked_weights(new.W), ex.anchors))
     if not found:
         raise FedQHDError(f"run={str(run)!r} has no QHD client: only those compile a teacher by a ridge solve")
@@ -150,7 +152,9 @@ class _World:
         weights = W[: member.encoder.D] + 1j * W[member.encoder.D :] if member.p > member.encoder.D else W
         model = Readout(member.encoder, weights.astype(member.encoder.dtype))
         env = make_env(self.config.env)
-        returns = greedy_returns(Policy(model, self.scaler, self.config.env), env, self.episodes, self.seed, member.index)
+        returns = greedy_returns(
+            Policy(model, self.scaler, self.config.env), env, self.episodes, self.seed, member.index
+        )
         env.close()
         return float(returns.mean())
 
@@ -291,4 +295,5 @@ def verdict(row: dict[str, Any]) -> str:
         why = "the anchors hardly see the rest; anchors where policies go (anchor_source=teacher) would"
     else:
         why = "lam holds the rest back; a smaller one, or more anchors, would not"
-    return f"where policies go the exchange brought it {did} the teacher ({there['before']:.3g} → {there['after']:.3g}); {why}"
+    moved = f"{there['before']:.3g} → {there['after']:.3g}"
+    return f"where policies go the exchange brought it {did} the teacher ({moved}); {why}"

@@ -1,4 +1,4 @@
-"""A reference Q*, near optimal and checked: value iteration on a fine grid, with the environment itself as the model."""
+"""A reference Q*, near optimal and checked: value iteration on a fine grid, the environment itself being the model."""
 
 from __future__ import annotations
 

@@ -88,9 +88,8 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
 
 def clear(folder: Path) -> None:
     """Make room for a new run; called when it is sure to start, so that a mistake costs nothing."""
-    for name in (
-        "config.toml", "metrics.jsonl", "summary.json", "curves.png", "play.gif", "checkpoint.npz", "gap.json", "gap.png",
-    ):  # fmt: skip
+    results = "config.toml metrics.jsonl summary.json curves.png play.gif checkpoint.npz gap.json gap.png"
+    for name in results.split():
         (folder / name).unlink(missing_ok=True)
     for model in (*(folder / "models").glob("client-*.npz"), exchange.path_of(folder)):
         model.unlink(missing_ok=True)

@@ -23,11 +23,6 @@ def of(rows: Rows, **wanted: Any) -> Rows:
     return [r for r in rows if all(r[k] == v for k, v in wanted.items())]
 
 
-def mean_curve(rows: Rows, mode: str) -> Any:
-    """Analytic rows hold a curve for each mode; trained ones are of their own mode."""
-    return np.mean([r["curve"] for r in rows], axis=0)
-
-
 def draw(rows: Rows, over: str, path: Path, *, is_trained: bool, title: str) -> Path:
     """`over` is D or m; for m the middle panel is over m / D, with the paper's transition at 1."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.6), layout="constrained")
@@ -35,7 +30,7 @@ def draw(rows: Rows, over: str, path: Path, *, is_trained: bool, title: str) -> 
     colours = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(values)))
     for value, colour in zip(values, colours, strict=True):
         for mode in MODES:
-            y = mean_curve(of(rows, **{over: value, "compile": mode}), mode)
+            y = np.mean([r["curve"] for r in of(rows, **{over: value, "compile": mode})], axis=0)
             y = smooth(y, max(1, len(y) // 10)) if is_trained else y
             label = f"{over}={value}" if mode == "warm-start" else None
             left.plot(np.arange(1, len(y) + 1), y, color=colour, ls=STYLE[mode][1], lw=1.4, label=label)
@@ -56,13 +51,19 @@ def draw(rows: Rows, over: str, path: Path, *, is_trained: bool, title: str) -> 
                 label = f"{mode}: slope {b:.2f} [{low:.2f}, {high:.2f}]"
             axes.plot(x, y, mark, color=colour, ms=4, alpha=0.5)
             axes.plot(at, [y[x == v].mean() for v in at], line, color=colour, lw=1.8, label=label)
+        wide = np.array([r["gap_everywhere_rms"] for r in mine])
+        middle.plot(
+            at, [wide[x == v].mean() for v in at], line, color=colour, lw=1, alpha=0.45, label=f"{mode}, everywhere"
+        )
     if over == "D":
         scale = np.mean([r["gap_rms"] for r in of(rows, D=values[0])])
         middle.plot(values, scale * (np.array(values) / values[0]) ** -0.5, ":", color="grey", label="slope −1/2")
     else:
         for axes in (middle, right):
             axes.axvline(1.0, color="grey", ls=":")
-    middle.set(xscale="log", yscale="log", ylabel="gap to the oracle projection (RMS)", title="Q-error")
+    middle.set(
+        xscale="log", yscale="log", ylabel="gap to the oracle projection (RMS)", title="Q-error at held-out anchors"
+    )
     if not is_trained:
         oracle = {v: np.mean([r["greedy_oracle"] for r in of(rows, **{over: v})]) for v in values}
         divide = rows[0]["D"] if over == "m" else 1

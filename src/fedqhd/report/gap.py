@@ -46,12 +46,17 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
             ("client", "D", "rank", f"effective rank at {lam:g}", "γ", "condition", "W outside row(X)"),
             [
                 (
-                    r["client"], r["D"], f"{r['rank']} of {r['features']}", r["effective_rank"], r["gamma"],
-                    r["condition"], r["outside_row_space"],
+                    r["client"],
+                    r["D"],
+                    f"{r['rank']} of {r['features']}",
+                    r["effective_rank"],
+                    r["gamma"],
+                    r["condition"],
+                    r["outside_row_space"],
                 )
                 for r in rows
             ],
-        )  # fmt: skip
+        )
     )
     console.print(
         table(
@@ -59,15 +64,17 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
             ("client", "at anchors", *SOURCES, "misfit", "held back", "greedy changed", "greedy return"),
             [
                 (
-                    r["client"], r["anchor_residual"],
+                    r["client"],
+                    r["anchor_residual"],
                     *(f"{r['errors'][k]['before']:.3g} → {r['errors'][k]['after']:.3g}" for k in SOURCES),
-                    r["errors"]["policy"]["misfit"], r["errors"]["policy"]["held_back"],
+                    r["errors"]["policy"]["misfit"],
+                    r["errors"]["policy"]["held_back"],
                     f"{100 * r['errors']['policy']['greedy_changed']:.1f} %",
                     f"{r['greedy_before']:.1f} → {r['greedy_after']:.1f}",
                 )
                 for r in rows
             ],
-        )  # fmt: skip
+        )
     )
     if report["reference"]:
         show_bound(console, rows)
@@ -76,7 +83,7 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     for a in report["angles"]:
         if "largest" in a:
             console.print(
-                f"spans {a['pair'][0]} and {a['pair'][1]}: principal angles {a['smallest']:.2g}° to {a['largest']:.1f}°, "
+                f"spans {a['pair'][0]} and {a['pair'][1]}: angles {a['smallest']:.2g}° to {a['largest']:.1f}°, "
                 f"||(I-Π_i)Π_j|| {a['misalignment'][0]:.3f} and {a['misalignment'][1]:.3f}",
                 highlight=False, soft_wrap=True,
             )  # fmt: skip
@@ -94,19 +101,38 @@ def show_bound(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
         table(
             "Against the oracle projection of Q*",
             (
-                "client", "h̄", "term I", "term II", "term III", "valid", "corrected bound", "gap of compiling oracles",
-                "warm-start", "measured gap: max", "RMS", "policy value gap",
+                "client",
+                "h̄",
+                "term I",
+                "term II",
+                "term III",
+                "valid",
+                "corrected bound",
+                "gap of compiling oracles",
+                "warm-start",
+                "measured gap: max",
+                "RMS",
+                "policy value gap",
             ),
             [
                 (
-                    r["client"], b["h_bar"], b["heterogeneity"], b["amplification"], b["shrinkage"],
-                    "yes" if b["valid"] else "no", b["corrected"], r["static_gap"]["max"],
-                    r["static_gap_warm_start"]["max"], r["gap"]["max"], r["gap"]["rms"], r["policy_value_gap"],
+                    r["client"],
+                    b["h_bar"],
+                    b["heterogeneity"],
+                    b["amplification"],
+                    b["shrinkage"],
+                    "yes" if b["valid"] else "no",
+                    b["corrected"],
+                    r["static_gap"]["max"],
+                    r["static_gap_warm_start"]["max"],
+                    r["gap"]["max"],
+                    r["gap"]["rms"],
+                    r["policy_value_gap"],
                 )
                 for r in rows
                 for b in [r["bound"]]
             ],
-        )  # fmt: skip
+        )
     )
     for r in rows:
         if not r["bound"]["valid"]:
@@ -146,7 +172,10 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
             label=f"client {r['client']}, D={r['D']}: effective rank {r['effective_rank']:.0f}",
         )  # fmt: skip
     left.axhline(lam, color="black", ls="--", lw=1)
-    left.annotate(f"λ = {lam:g}", (1, lam), xytext=(0, 3), textcoords="offset points", fontsize=9)
+    left.annotate(
+        f"λ = {lam:g}", (1, lam), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
+        ha="right", fontsize=9,
+    )  # fmt: skip
     left.set(yscale="log", ylim=(1e-12, None), xlabel="direction", title="Eigenvalues of G: what the anchors see")
     x, width = np.arange(len(rows)), 0.8 / len(SOURCES)
     for k, source in enumerate(SOURCES):
@@ -154,6 +183,7 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
         middle.bar(at, [r["errors"][source]["after"] for r in rows], width * 0.9, color=COLOURS[k], label=source)
         middle.plot(at, [r["errors"][source]["before"] for r in rows], "k_", ms=10, label="before" if k == 0 else None)
     middle.set(yscale="log", ylabel="RMS distance from the teacher", title="After the exchange, by where")
+    middle.set_ylim(top=4 * middle.get_ylim()[1])  # room for the legend
     for k, name in enumerate(("misfit", "held_back")):
         values = [r["errors"]["policy"][name] for r in rows]
         right.bar(x + (k - 0.5) * 0.4, values, 0.36, color=COLOURS[3 + k], label=name.replace("_", " "))
@@ -164,7 +194,7 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=4 if axes is middle else 1)
     figure.suptitle(
         f"{report['env']}: {report['anchors']} anchors ({report['anchor_source']}), {report['compile']}",
         x=0.01, ha="left", fontsize=11,

@@ -80,8 +80,8 @@ def h_bar(i: int, B: float, sines: Array, epsilon: Array, pi: Array) -> float:
 class GapBound(NamedTuple):
     """The paper's bound on |Q_hat_i(s, a) - Q_i(s, a; W_i^glob)|, and what it takes to be true.
 
-    `corrected` holds at every state, whatever the rank: |Phi(s)| <= 1 times the norms of the three exact parts. It needs
-    neither the first term nor the angles, and has what no anchor sees.
+    `corrected` holds at every state, whatever the rank: |Phi(s)| <= 1 times the norms of the three exact parts. It
+    needs neither the first term nor the angles, and has what no anchor sees.
     """
 
     gamma: float
