@@ -4,17 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test lint bench returns methods bench-dqn closed-form clean
+.PHONY: help setup setup-all demo test test-slow lint bench returns methods bench-dqn closed-form theory clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
 	@echo "make test       set up with all extras and run the tests"
+	@echo "make test-slow  the tests that take more than a minute"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed of the learner beside torch and numpy"
 	@echo "make returns    the returns this version promises, on three seeds (about an hour)"
 	@echo "make methods    all methods on CartPole, one seed (about 45 minutes)"
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
+	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -41,6 +43,9 @@ demo: setup
 test: setup-all
 	$(BIN)/pytest -n 2
 
+test-slow: setup-all
+	$(BIN)/pytest -n 2 -m slow
+
 lint: setup-all
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -61,6 +66,11 @@ bench-dqn: setup-all
 
 closed-form: setup-all
 	$(BIN)/python benchmarks/closed_form.py
+
+theory: setup-all
+	$(BIN)/python benchmarks/theory.py
+	$(BIN)/python benchmarks/ablation.py --mode analytic --sources rollout uniform
+	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0 1
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -125,7 +125,7 @@ def learn(
     Before an exchange, each client meets fresh states with noisy values of Q* and fits them, near what it had.
     """
     truth, features = setting.q_star(setting.held), [k.features(setting.held) for k in clients]
-    curves = {}
+    curves: dict[str, list[float]] = {}
     for mode in (*MODES, "alone"):
         W = [np.zeros((x.shape[1], truth.shape[1])) for x in X]
         own = [rng.generator(seed, k.index, "regression") for k in clients]

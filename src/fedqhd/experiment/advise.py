@@ -89,21 +89,29 @@ def of_run(run: str | Path) -> Teacher:
     return Teacher(lambda Z: policy.model.q(Z).astype(np.float64), [policy], f"client 0 of {run}")
 
 
+def kinds(c: Config) -> range:
+    """Clients whose encoders differ."""
+    return range(c.clients if c.setting == "heterogeneous" else 1)
+
+
+def check(c: Config) -> None:
+    """Refuse, before a pilot is trained, what has no anchors or would not fit."""
+    if c.method not in QHD_METHODS:
+        raise FedQHDError(f"method={c.method} has no anchors to compile at: advice is for {', '.join(QHD_METHODS)}")
+    check_gap(max(*LADDER, c.anchors), max(features(c, dimension(c, i)) for i in kinds(c)))
+
+
 class Bench:
     """The clients of a setting, on which choices of anchors are tried."""
 
     def __init__(self, c: Config, teacher: Teacher) -> None:
-        if c.method not in QHD_METHODS:
-            raise FedQHDError(f"method={c.method} has no anchors to compile at: advice is for {', '.join(QHD_METHODS)}")
         self.c, self.teacher = c, teacher
         env = make_env(c.env)
         self.scaler: StateScaler = make_scaler(
             env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler")
         )
         env.close()
-        kinds = range(c.clients if c.setting == "heterogeneous" else 1)
-        check_gap(max(*LADDER, c.anchors), max(features(c, dimension(c, i)) for i in kinds))
-        self.encoders: list[BaseEncoder] = [make_encoder(c, i, len(self.scaler.shift)) for i in kinds]
+        self.encoders: list[BaseEncoder] = [make_encoder(c, i, len(self.scaler.shift)) for i in kinds(c)]
         held = sample(c.env, self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
         self.held = np.vstack([held["rollouts"], held["policy"]])
         self.wanted = teacher.q(self.held)
@@ -143,6 +151,7 @@ class Bench:
 
 def advise(c: Config, teacher: Teacher | None = None) -> dict[str, Any]:
     """What the given setting would do, and what would do better."""
+    check(c)
     with threadpool_limits(1):
         teacher = teacher or pilot(c)
         bench = Bench(c, teacher)
