@@ -75,7 +75,7 @@ def test_the_report_is_complete(report):
 
 
 def test_anchors_in_a_corner_are_found_out(tmp_path):
-    """All anchors near one state, far from where the pole is balanced: the exchange does little, and the tool says so."""
+    """All anchors near one state, far from where a pole is balanced: the exchange does little, and the tool says so."""
     corner = np.random.default_rng(0).uniform(0.9, 1.0, (80, 4)) * np.array([2.4, 2.5, 0.2, 3.0])
     np.save(tmp_path / "corner.npy", corner)
     file = {"anchor_source": "file", "anchor_file": str(tmp_path / "corner.npy")}

@@ -74,7 +74,7 @@ def draw(rows: Rows, over: str, path: Path, *, is_trained: bool, title: str) -> 
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=7, ncols=2 if axes is left else 1)
     figure.suptitle(f"{title} (solid: warm-start, dashed: overwrite)", x=0.01, ha="left", fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=90)
