@@ -46,7 +46,7 @@ Made by `python benchmarks/gap.py`, commit `{commit}`: clients with different en
 exchange. *Other compile*: what it would be after an exchange with `--compile overwrite`. *Changed*: states in which the
 greedy action is not the teacher's. Returns are means of seeds; each seed and client is in gap.json.
 
-| | seeds | final return | greedy | effective rank | distance on rollouts | on policies' states | other compile | changed |
+| | seeds | final return | greedy | effective rank | on rollouts | where policies go | other compile | changed |
 |---|---:|---:|---:|---:|---|---|---:|---:|
 """
 
