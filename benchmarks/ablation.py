@@ -70,13 +70,17 @@ def record(mode: str, over: str, source: str, lam: float, seeds) -> None:
     rows = {"analytic": without_training, "trained": with_training}[mode](over, seeds, source, lam)
     key = f"{mode}, over {over}, {source} anchors, lam={lam:g}"
     options = f"--mode {mode} --over {over} --sources {source} --lam {lam:g} --seeds {' '.join(map(str, seeds))}"
-    measures = [(c, v) for c in MODES for v in ("gap_rms", "gap_max")] if over == "D" else []
+    every = [(c, v, most) for c in MODES for v in ("gap_rms", "gap_max", "gap_everywhere_rms") for most in (512, 2048)]
+    measures = every if over == "D" else []
     file = ROOT / "results" / f"{NAME}.json"
     results = json.loads(file.read_text()) if file.exists() else {}
     results[key] = {
         "command": f"python benchmarks/ablation.py {options}",
         "commit": head(),
-        "slopes": {f"{c}, {v}": slope(of(rows, compile=c), v) for c, v in measures},
+        "slopes": {
+            f"{c}, {v}, D up to {most}": slope([r for r in of(rows, compile=c) if r["D"] <= most], v)
+            for c, v, most in measures
+        },
         "rows": [{k: v for k, v in r.items() if k not in ("curve", "alone")} for r in rows],
     }
     file.write_text(json.dumps(results, indent=1) + "\n")

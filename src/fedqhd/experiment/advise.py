@@ -174,13 +174,15 @@ def well(given: Choice, advised: Choice) -> bool:
 def reason(given: Choice, advised: Choice) -> str:
     """Why the given setting is, or is not, well conditioned."""
     most = max(given.effective_rank)
-    if not given.enough:
-        return f"{given.anchors} anchors are to determine up to {most:.0f} directions: fewer than {ENOUGH:g} for each"
-    if given.held_out_error <= 2 * advised.held_out_error:
+    if well(given, advised):
         return f"{given.anchors} anchors for an effective rank of up to {most:.0f}, and an error near the least found"
-    if given.loo_error < given.held_out_error / 2:
-        return "values fit where the anchors are and not where clients will be"
-    return "the ridge does not suit these values"
+    found = []
+    if not given.enough:
+        few = f"{given.anchors} anchors are to determine up to {most:.0f} directions: fewer than {ENOUGH:g} for each"
+        found.append(few)
+    if given.held_out_error > 2 * max(advised.held_out_error, given.loo_error):
+        found.append("values fit where the anchors are and not where clients will be")
+    return "; ".join(found) or "the ridge does not suit these values"
 
 
 def flags(choice: dict[str, Any]) -> str:
