@@ -16,7 +16,7 @@ from fedqhd.envs import make_anchors, make_env
 from fedqhd.experiment.ablation import Setting
 from fedqhd.experiment.build import make_encoder
 from fedqhd.experiment.config import resolve
-from fedqhd.experiment.gap import Member
+from fedqhd.experiment.member import Member
 from fedqhd.experiment.reference import GRIDS, reference
 from fedqhd.theory import gap as theory
 from fedqhd.theory.geometry import Spectrum, misalignment, span

@@ -14,7 +14,8 @@ from fedqhd.experiment import advise as advising
 from fedqhd.experiment import exchange, limits
 from fedqhd.experiment.advise import Bench, advise, of_run
 from fedqhd.experiment.config import resolve
-from fedqhd.experiment.gap import measure_gap, members, verdict
+from fedqhd.experiment.gap import measure_gap, verdict
+from fedqhd.experiment.member import members
 from fedqhd.experiment.run import train
 from fedqhd.files import read_arrays, write_arrays
 from fedqhd.interfaces import FedQHDError

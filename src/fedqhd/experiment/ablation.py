@@ -21,7 +21,8 @@ from fedqhd.envs import make_anchors, make_env, make_scaler
 from fedqhd.experiment import exchange
 from fedqhd.experiment.build import make_encoder
 from fedqhd.experiment.config import Config, resolve
-from fedqhd.experiment.gap import HELD_OUT, Member, members, run_config
+from fedqhd.experiment.gap import HELD_OUT, run_config
+from fedqhd.experiment.member import Member, members
 from fedqhd.experiment.states import sample
 from fedqhd.interfaces import Array
 from fedqhd.models import Readout

@@ -63,12 +63,16 @@ def project(blocks: Iterable[tuple[Array, Array]], rtol: float = RTOL) -> Array:
     G: Array | None = None
     b: Array | None = None
     for Phi, T in blocks:
-        G = Phi.T @ Phi if G is None else G + Phi.T @ Phi
-        b = Phi.T @ T if b is None else b + Phi.T @ T
+        if G is None or b is None:
+            G, b = Phi.T @ Phi, Phi.T @ T
+        else:
+            G += Phi.T @ Phi
+            b += Phi.T @ T
     if G is None or b is None:
         raise ValueError("there are no states to project on")
     G[np.diag_indices_from(G)] += rtol * np.trace(G)
-    return scipy.linalg.solve(G, b, assume_a="pos", overwrite_a=True, check_finite=False)
+    # G is symmetric; transposed, it is in the order that LAPACK works in, and is not copied.
+    return scipy.linalg.cho_solve(scipy.linalg.cho_factor(G.T, overwrite_a=True, check_finite=False), b)
 
 
 def h_bar(i: int, B: float, sines: Array, epsilon: Array, pi: Array) -> float:
