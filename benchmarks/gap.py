@@ -53,7 +53,8 @@ greedy action is not the teacher's. Returns are means of seeds; each seed and cl
 
 def line(env: str, cell: str, rows) -> str:
     def middle(key: str) -> str:
-        return f"{np.median([x for r in rows for x in r[key]]):.2g}"
+        value = np.median([x for r in rows for x in r[key]])
+        return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
     shown = [f"{env}, {cell}", str(len(rows))]
     shown += [f"{np.mean([r[k] for r in rows]):.1f}" for k in ("final_return", "greedy_return")]

@@ -9,7 +9,7 @@ import pytest
 
 from fedqhd.envs import make_env
 from fedqhd.experiment import reference as module
-from fedqhd.experiment.reference import GRIDS, bellman_error, earned, reference, transitions
+from fedqhd.experiment.reference import GRIDS, bellman_error, earned, path_of, reference, settings_for, transitions
 from fedqhd.interfaces import FedQHDError
 from fedqhd.theory.grid import grid_points, interpolation, value_iteration
 
@@ -83,9 +83,13 @@ def test_too_coarse_a_grid_is_refused(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.npz"))
 
 
-def test_environments_without_one_are_named():
+def test_environments_and_discounts_without_one_are_named():
     with pytest.raises(FedQHDError, match="env='Acrobot-v1' has no reference"):
         reference("Acrobot-v1")
+    with pytest.raises(FedQHDError, match=r"gamma=1\.0 gives no finite reference"):
+        settings_for("CartPole-v1", 1.0)
+    a, b = (path_of("CartPole-v1", settings_for("CartPole-v1", gamma)) for gamma in (0.99, 0.95))
+    assert a != b
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from fedqhd.experiment import advise as advising
 from fedqhd.experiment import run as experiment
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.experiment.gap import measure_gap, run_config
-from fedqhd.experiment.reference import GRIDS, reference
+from fedqhd.experiment.reference import GRIDS, reference, settings_for
 from fedqhd.interfaces import Array
 from fedqhd.policy import greedy_returns, load_policy
 from fedqhd.report.figures import curves
@@ -55,8 +55,10 @@ def gap(
 
     Q* is that of the run `reference_run`, or our own where the environment has one.
     """
-    env = run_config(run).env
-    q_star = load_policy(reference_run) if reference_run else reference(env)[0] if env in GRIDS else None
+    c = run_config(run)
+    q_star = load_policy(reference_run) if reference_run else None
+    if q_star is None and c.env in GRIDS:
+        q_star = reference(c.env, settings_for(c.env, c.gamma))[0]
     report = measure_gap(run, q_star, states=states, episodes=episodes, seed=seed)
     write(report, run)
     return report

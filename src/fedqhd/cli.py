@@ -162,8 +162,15 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from rich.console import Console
 
     from fedqhd import api
+    from fedqhd.experiment.gap import run_config
+    from fedqhd.experiment.reference import GRIDS, path_of, settings_for
     from fedqhd.report.gap import show
 
+    c = run_config(args.run)
+    if not args.reference and c.env in GRIDS:
+        kept = path_of(c.env, settings_for(c.env, c.gamma))
+        if not kept.exists():
+            print(f"making the reference Q* of {c.env}, once: it is kept in {kept}", flush=True)
     report = api.gap(
         args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20), seed=given.get("seed", 0)
     )

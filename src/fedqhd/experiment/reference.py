@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -135,26 +135,37 @@ def cache_folder() -> Path:
     return Path(root) / "reference"
 
 
-def reference(env_id: str, settings: GridSettings | None = None) -> tuple[Policy, dict[str, Any]]:
-    """The policy of Q* and what was checked of it; made once and kept on disk under its settings."""
-    if settings is None and env_id not in GRIDS:
+def settings_for(env_id: str, gamma: float = 0.99) -> GridSettings:
+    """The grid of an environment that has one, for values discounted by gamma."""
+    if env_id not in GRIDS:
         raise FedQHDError(
             f"env={env_id!r} has no reference Q* here, only {' and '.join(GRIDS)}: give --reference RUN, a finished "
             "run whose Q stands for it"
         )
-    settings = settings or GRIDS[env_id]
+    if gamma >= 1:
+        raise FedQHDError(f"gamma={gamma} gives no finite reference Q*: it must be below 1, or give --reference RUN")
+    return replace(GRIDS[env_id], gamma=gamma)
+
+
+def path_of(env_id: str, settings: GridSettings) -> Path:
+    """Where it is kept: a file for each environment and settings."""
     key = hashlib.sha256(json.dumps([env_id, asdict(settings)], sort_keys=True).encode()).hexdigest()[:12]
-    path = cache_folder() / f"{env_id.replace('/', '-')}-{key}.npz"
-    scaler = StateScaler(
-        np.zeros(len(settings.low)), np.ones(len(settings.low)), np.array(settings.low), np.array(settings.high)
-    )
+    return cache_folder() / f"{env_id.replace('/', '-')}-{key}.npz"
+
+
+def reference(env_id: str, settings: GridSettings | None = None) -> tuple[Policy, dict[str, Any]]:
+    """The policy of Q* and what was checked of it; made once and kept on disk under its settings."""
+    settings = settings or settings_for(env_id)
+    path = path_of(env_id, settings)
+    low, high = np.array(settings.low), np.array(settings.high)
+    scaler = StateScaler(np.zeros(len(low)), np.ones(len(low)), low, high)
     if path.exists():
         arrays, about = read_arrays(path)
         return Policy(GridModel(settings, arrays["Q"], scaler), scaler, env_id), about
     with threadpool_limits(1):
         policy = Policy(GridModel(settings, solve(env_id, settings), scaler), scaler, env_id)
         about = check(policy, settings)
-    write_arrays(path, {"Q": policy.model.arrays()["Q"]}, {"env": env_id, "settings": asdict(settings), **about})
+    write_arrays(path, policy.model.arrays(), {"env": env_id, "settings": asdict(settings), **about})
     return policy, read_arrays(path)[1]
 
 
