@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-from cells import ROOT, head
+from cells import ROOT, folder, head
 from scipy import stats
 from scipy.linalg import subspace_angles
 from threadpoolctl import threadpool_limits
@@ -17,7 +17,8 @@ from fedqhd.experiment.ablation import Setting
 from fedqhd.experiment.build import make_encoder
 from fedqhd.experiment.config import resolve
 from fedqhd.experiment.member import Member
-from fedqhd.experiment.reference import GRIDS, reference
+from fedqhd.experiment.reference import CHECK_STATES, GRIDS, bellman_error, earned, reference, settings_for
+from fedqhd.policy import load_policy
 from fedqhd.theory import gap as theory
 from fedqhd.theory.geometry import Spectrum, misalignment, span
 from fedqhd.theory.ridge import compile_teacher, stacked
@@ -168,6 +169,25 @@ def q_star(env: str):
     return {**checked, "median action gap on its path": float(np.median(Q[:, -1] - Q[:, -2]))}
 
 
+def trained_instead(env: str, run, client: int):
+    """The same checks of a QHD trained for long in place of the grid, on the same states; made by the other benchmarks."""
+    grid = settings_for(env)
+    states = rng.generator(0, rng.PUBLIC, "reference").uniform(grid.low, grid.high, (CHECK_STATES, len(grid.low)))
+    policy = load_policy(run, client)
+    promised, real = policy.q(states).max(axis=1), earned(policy, states, grid.gamma)
+    return {
+        "D": policy.model.encoder.D, "bellman_error_mean": float(bellman_error(policy, states, grid.gamma).mean()),
+        "promised_mean": float(promised.mean()), "earned_mean": float(real.mean()),
+        "promised_off_by": float(np.abs(promised - real).mean()),
+    }  # fmt: skip
+
+
+TRAINED = {
+    "MountainCar-v0": (folder("gap", "MountainCar-v0 teacher", 0), 4),
+    "CartPole-v1": (folder("ablation", "rollout warm-start D=2048 m=8192", 0), 0),
+}
+
+
 def main() -> None:
     with threadpool_limits(1):
         cells = [("CartPole-v1", D, m, lam, s, source) for s in range(2) for source in ("rollout", "uniform")
@@ -184,6 +204,7 @@ def main() -> None:
             "bounds": [bounds(*cell) for cell in cells],
             "angles": angles(0),
             "reference": {env: q_star(env) for env in GRIDS},
+            "trained in its place": {env: trained_instead(env, *t) for env, t in TRAINED.items() if t[0].exists()},
         }
     out = {"command": "python benchmarks/theory.py", "commit": head(), **results}
     (ROOT / "results" / "theory.json").write_text(json.dumps(out, indent=1) + "\n")
