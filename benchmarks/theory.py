@@ -170,7 +170,7 @@ def q_star(env: str):
 
 
 def trained_instead(env: str, run, client: int):
-    """The same checks of a QHD trained for long in place of the grid, on the same states; made by the other benchmarks."""
+    """The same checks of a trained QHD in place of the grid, on the same states; its run is of the other benchmarks."""
     grid = settings_for(env)
     states = rng.generator(0, rng.PUBLIC, "reference").uniform(grid.low, grid.high, (CHECK_STATES, len(grid.low)))
     policy = load_policy(run, client)
