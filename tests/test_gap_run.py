@@ -187,6 +187,16 @@ def test_advice_by_the_teacher_of_a_run(run):
     assert again["well_conditioned"]
 
 
+def test_a_teacher_is_asked_in_its_own_scaling(run):
+    """The same run asked by a setting that scales otherwise: other features, the same values at the same raw states."""
+    common = {**SETTINGS, "dims": [64, 96], "clients": 2}
+    ours, other = (Bench(resolve({**common, **extra}), of_run(run)) for extra in ({}, {"scaling": "rollout"}))
+    raw = np.random.default_rng(0).uniform(-0.2, 0.2, (20, 4))
+    np.testing.assert_allclose(ours.values(ours.scaler(raw)), other.values(other.scaler(raw)), atol=1e-2)
+    with pytest.raises(FedQHDError, match="env='Acrobot-v1' is not that of the run"):
+        advise(resolve({"env": "Acrobot-v1"}), of_run(run))
+
+
 def test_lam_is_that_of_least_leave_one_out_error(run):
     c = resolve({**SETTINGS, "dims": [64, 96], "clients": 2})
     bench = Bench(c, of_run(run))

@@ -42,7 +42,7 @@ PILOT_CLIENTS, PILOT_EPISODES, PILOT_D = 2, 60, 500
 
 
 class Teacher(NamedTuple):
-    """Values wanted, at scaled states, and the policies that go with them."""
+    """Values wanted, at raw states, since it may scale them in its own way; and the policies that go with them."""
 
     q: Callable[[Array], Array]
     policies: list[Policy]
@@ -77,16 +77,17 @@ def pilot(c: Config) -> Teacher:
         summary = train(resolve(settings))
         policy = load_policy(settings["out"])
     about = f"a pilot of {PILOT_EPISODES} episodes, last returns {summary['final_return']:.1f}"
-    return Teacher(lambda Z: policy.model.q(Z).astype(np.float64), [policy], about)
+    return Teacher(policy.q, [policy], about)
 
 
 def of_run(run: str | Path) -> Teacher:
     """The teacher of a finished run: of its last exchange, or, where W was averaged, the model that all have."""
     if exchange.path_of(run).exists():
         ex = exchange.load(run)
-        return Teacher(ex.teacher, [load_policy(run, i) for i in range(len(ex.before))], f"the teacher of {run}")
+        policies = [load_policy(run, i) for i in range(len(ex.before))]
+        return Teacher(lambda s: ex.teacher(policies[0].scaler(s)), policies, f"the teacher of {run}")
     policy = load_policy(run)
-    return Teacher(lambda Z: policy.model.q(Z).astype(np.float64), [policy], f"client 0 of {run}")
+    return Teacher(policy.q, [policy], f"client 0 of {run}")
 
 
 def kinds(c: Config) -> range:
@@ -94,10 +95,12 @@ def kinds(c: Config) -> range:
     return range(c.clients if c.setting == "heterogeneous" else 1)
 
 
-def check(c: Config) -> None:
-    """Refuse, before a pilot is trained, what has no anchors or would not fit."""
+def check(c: Config, teacher: Teacher | None) -> None:
+    """Refuse, before a pilot is trained, what has no anchors, another environment, or would not fit."""
     if c.method not in QHD_METHODS:
         raise FedQHDError(f"method={c.method} has no anchors to compile at: advice is for {', '.join(QHD_METHODS)}")
+    if teacher and teacher.policies[0].env != c.env:
+        raise FedQHDError(f"env={c.env!r} is not that of the run whose teacher is asked, {teacher.policies[0].env!r}")
     check_gap(max(*LADDER, c.anchors), max(features(c, dimension(c, i)) for i in kinds(c)))
 
 
@@ -114,8 +117,12 @@ class Bench:
         self.encoders: list[BaseEncoder] = [make_encoder(c, i, len(self.scaler.shift)) for i in kinds(c)]
         held = sample(c.env, self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
         self.held = np.vstack([held["rollouts"], held["policy"]])
-        self.wanted = teacher.q(self.held)
+        self.wanted = self.values(self.held)
         self.spread = float(np.sqrt(np.mean((self.wanted - self.wanted.mean(axis=0)) ** 2)))
+
+    def values(self, Z: Array) -> Array:
+        """The teacher's, at states scaled as the setting has it."""
+        return np.asarray(self.teacher.q(Z * self.scaler.scale + self.scaler.shift), np.float64)
 
     def anchors(self, source: str, m: int) -> Array:
         """Scaled. A source that follows a policy is half random rollouts, half states which the teacher's meets."""
@@ -133,7 +140,7 @@ class Bench:
     def try_out(self, source: str, m: int, lam: float | None = None) -> Choice:
         """Compile the teacher into each client from 0, by the given lam or that of least leave-one-out error."""
         states = self.anchors(source, m)
-        Q = self.teacher.q(states)
+        Q = self.values(states)
         fits = [Spectrum(np.asarray(stacked(e(states)), np.float64)) for e in self.encoders]
         if lam is None:
             path = np.mean([f.leave_one_out(Q, LAMBDAS) ** 2 for f in fits], axis=0)
@@ -151,7 +158,7 @@ class Bench:
 
 def advise(c: Config, teacher: Teacher | None = None) -> dict[str, Any]:
     """What the given setting would do, and what would do better."""
-    check(c)
+    check(c, teacher)
     with threadpool_limits(1):
         teacher = teacher or pilot(c)
         bench = Bench(c, teacher)
