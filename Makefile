@@ -68,9 +68,11 @@ closed-form: setup-all
 	$(BIN)/python benchmarks/closed_form.py
 
 theory: setup-all
+	$(BIN)/python benchmarks/ablation.py --mode analytic
+	$(BIN)/python benchmarks/ablation.py --mode analytic --over m --sources uniform --lam 1e-6
+	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0
+	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
 	$(BIN)/python benchmarks/theory.py
-	$(BIN)/python benchmarks/ablation.py --mode analytic --sources rollout uniform
-	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0 1
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
