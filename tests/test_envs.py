@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedqhd.envs import ABSURD, make_anchors, make_env, make_scaler, random_states
+from fedqhd.envs import ABSURD, StateScaler, make_anchors, make_env, make_scaler, random_states
 from fedqhd.interfaces import FedQHDError
 from worlds import IMAGE
 
@@ -123,3 +123,10 @@ def test_bad_anchor_files(cartpole, tmp_path, content, says):
 def test_environments_that_do_not_fit(env, says):
     with pytest.raises(FedQHDError, match=says):
         make_env(env)
+
+
+def test_raw_undoes_scaling(rng):
+    scaler = StateScaler(np.array([1.0, -2.0]), np.array([0.5, 4.0]), np.zeros(2), np.ones(2))
+    assert scaler.raw(np.array([[2.0, 0.25]])).tolist() == [[2.0, -1.0]]
+    s = rng.normal(size=(20, 2))
+    np.testing.assert_allclose(scaler.raw(scaler(s)), s, atol=1e-5)

@@ -17,7 +17,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fedqhd import rng
-from fedqhd.envs import make_anchors, make_env, make_scaler
+from fedqhd.envs import StateScaler, make_anchors, make_env, make_scaler
 from fedqhd.experiment import exchange
 from fedqhd.experiment.build import make_encoder
 from fedqhd.experiment.config import Config, resolve
@@ -25,8 +25,7 @@ from fedqhd.experiment.gap import HELD_OUT, run_config
 from fedqhd.experiment.member import Member, members
 from fedqhd.experiment.states import sample
 from fedqhd.interfaces import Array
-from fedqhd.models import Readout
-from fedqhd.policy import Policy, greedy_returns
+from fedqhd.policy import Policy
 from fedqhd.theory.gap import measure
 from fedqhd.theory.ridge import Ridge
 
@@ -45,7 +44,7 @@ class Setting:
 
     config: Config
     reference: Policy
-    scaler: Any
+    scaler: StateScaler
     fit: Array
     held: Array
     near: Array
@@ -75,15 +74,10 @@ class Setting:
         return found
 
     def q_star(self, Z: Array) -> Array:
-        return self.reference.q(Z * self.scaler.scale + self.scaler.shift).astype(np.float64)
+        return self.reference.q(self.scaler.raw(Z)).astype(np.float64)
 
     def greedy(self, member: Member, W: Array, episodes: int) -> float:
-        model = Readout(member.encoder, W.astype(member.encoder.dtype))
-        env = make_env(self.config.env)
-        policy = Policy(model, self.scaler, self.config.env)
-        returns = greedy_returns(policy, env, episodes, self.config.seed, member.index)
-        env.close()
-        return float(returns.mean())
+        return member.greedy(W, self.scaler, self.config.env, episodes, self.config.seed)
 
 
 def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ class Bench:
 
     def values(self, Z: Array) -> Array:
         """The teacher's, at states scaled as the setting has it."""
-        return np.asarray(self.teacher.q(Z * self.scaler.scale + self.scaler.shift), np.float64)
+        return np.asarray(self.teacher.q(self.scaler.raw(Z)), np.float64)
 
     def anchors(self, source: str, m: int) -> Array:
         """Scaled. A source that follows a policy is half random rollouts, half states which the teacher's meets."""

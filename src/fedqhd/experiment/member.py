@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from fedqhd.encoders import BaseEncoder
+from fedqhd.envs import StateScaler, make_env
 from fedqhd.experiment.exchange import Exchange
 from fedqhd.interfaces import Array, FedQHDError
 from fedqhd.models import Readout
-from fedqhd.policy import load_policy
+from fedqhd.policy import Policy, greedy_returns, load_policy
 from fedqhd.theory import gap as theory
 from fedqhd.theory.geometry import stacked_weights
 from fedqhd.theory.ridge import stacked
@@ -50,6 +51,16 @@ class Member:
     def q(self, Z: Array, W: Array) -> Array:
         """Values of real weights, a block at a time."""
         return np.vstack([self.features(Z[lo : lo + BLOCK]) @ W for lo in range(0, len(Z), BLOCK)])
+
+    def greedy(self, W: Array, scaler: StateScaler, env_id: str, episodes: int, seed: int) -> float:
+        """Mean return of the greedy policy of real weights W in the nominal environment."""
+        D = self.encoder.D
+        weights = W[:D] + 1j * W[D:] if self.p > D else W
+        policy = Policy(Readout(self.encoder, weights.astype(self.encoder.dtype)), scaler, env_id)
+        env = make_env(env_id)
+        returns = greedy_returns(policy, env, episodes, seed, self.index)
+        env.close()
+        return float(returns.mean())
 
 
 def members(run: str | Path, ex: Exchange) -> list[Member]:

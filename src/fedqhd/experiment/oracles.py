@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.envs import StateScaler, make_env
+from fedqhd.envs import StateScaler
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.exchange import Exchange
 from fedqhd.experiment.member import Member
 from fedqhd.interfaces import Array
-from fedqhd.models import Readout
-from fedqhd.policy import Policy, greedy_returns
+from fedqhd.policy import Policy
 from fedqhd.theory import gap as theory
 from fedqhd.theory.geometry import Spectrum, misalignment, principal_angles, span, states_needed
 
@@ -34,15 +33,7 @@ class World:
     seed: int
 
     def greedy(self, member: Member, W: Array) -> float:
-        """Mean return of the greedy policy of real weights W in the nominal environment."""
-        weights = W[: member.encoder.D] + 1j * W[member.encoder.D :] if member.p > member.encoder.D else W
-        model = Readout(member.encoder, weights.astype(member.encoder.dtype))
-        env = make_env(self.config.env)
-        returns = greedy_returns(
-            Policy(model, self.scaler, self.config.env), env, self.episodes, self.seed, member.index
-        )
-        env.close()
-        return float(returns.mean())
+        return member.greedy(W, self.scaler, self.config.env, self.episodes, self.seed)
 
 
 def rms(x: Array) -> float:
@@ -92,7 +83,7 @@ class Oracles:
 
         def q_star(Z: Array) -> Array:
             # The reference scales states in its own way.
-            return reference.q(Z * world.scaler.scale + world.scaler.shift).astype(np.float64)
+            return reference.q(world.scaler.raw(Z)).astype(np.float64)
 
         truth = q_star(world.fit)
         self.weights = [m.project(world.fit, q_star) for m in clients]

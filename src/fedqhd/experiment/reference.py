@@ -66,8 +66,7 @@ class GridModel:
         return int(self.Q.shape[1])
 
     def q(self, Z: Array) -> Array:
-        raw = np.asarray(Z, np.float64) * self.scaler.scale + self.scaler.shift
-        return interpolation(self.axes, raw) @ self.Q
+        return interpolation(self.axes, self.scaler.raw(Z)) @ self.Q
 
     def arrays(self) -> dict[str, Array]:
         return {"Q": self.Q}
