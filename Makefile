@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form learners \
-	options fit-cost robust participation overhead clean
+	options fit-cost robust participation overhead theory clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -24,6 +24,7 @@ help:
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
 	@echo "make overhead   what checkpoints, validation and aggregation cost"
+	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -95,6 +96,13 @@ participation: setup-all
 
 overhead: setup-all
 	$(BIN)/python benchmarks/overhead.py
+
+theory: setup-all
+	$(BIN)/python benchmarks/ablation.py --mode analytic
+	$(BIN)/python benchmarks/ablation.py --mode analytic --over m --sources uniform --lam 1e-6
+	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0
+	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
+	$(BIN)/python benchmarks/theory.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
