@@ -87,7 +87,7 @@ def test_anchors_in_a_corner_are_found_out(tmp_path):
         assert there["after"] > 0.5 * there["before"]
         assert there["held_back"] > there["misfit"]
     assert min(r["effective_rank"] for r in wide) > 3 * max(r["effective_rank"] for r in narrow)
-    assert all("hardly see" in verdict(row) or "lam holds" in verdict(row) for row in narrow)
+    assert all("hardly see" in verdict(row) or "ridge holds" in verdict(row) for row in narrow)
 
 
 def test_the_exchange_survives_an_interruption(tmp_path, monkeypatch):

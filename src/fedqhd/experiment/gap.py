@@ -123,10 +123,10 @@ def verdict(row: dict[str, Any]) -> str:
     gain = there["before"] / max(there["after"], np.finfo(float).tiny)
     did = f"{gain:.1f} times nearer to" if gain > 1.1 else "no nearer to" if gain > 0.9 else "further from"
     if there["misfit"] >= there["held_back"]:
-        why = "the rest its features cannot express; a larger D, or another sigma, would"
+        why = "its features cannot express the rest: a larger D or another sigma would help"
     elif there["after"] > FAR * near["after"]:
-        why = "the anchors hardly see the rest; anchors where policies go (anchor_source=teacher) would"
+        why = "the anchors hardly see the rest: anchors where policies go (anchor_source=teacher) would help"
     else:
-        why = "lam holds the rest back; a smaller one, or more anchors, would not"
+        why = "the ridge holds the rest back: a smaller lam or more anchors would help"
     moved = f"{there['before']:.3g} → {there['after']:.3g}"
     return f"where policies go the exchange brought it {did} the teacher ({moved}); {why}"

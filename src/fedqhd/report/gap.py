@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -23,13 +24,36 @@ from matplotlib import pyplot as plt  # after the backend is chosen
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    made = Table(title=title, title_justify="left")
-    for column in columns:
-        made.add_column(column, justify="right")
-    for row in rows:
-        made.add_row(*(f"{x:.3g}" if isinstance(x, float) else str(x) for x in row))
-    return made
+Line = tuple[str, Callable[[Mapping[str, Any]], Any]]
+"""A quantity's name, and how to find it in a client's part of the report."""
+
+
+def text(x: Any) -> str:
+    """At most seven signs for a number."""
+    if not isinstance(x, float):
+        return str(x)
+    return f"{x:,.0f}" if 1e3 <= abs(x) < 1e5 else f"{x:.3g}" if x == 0 or 1e-3 <= abs(x) < 1e3 else f"{x:.1e}"
+
+
+def by_client(console: Console, title: str, rows: Sequence[Mapping[str, Any]], lines: Sequence[Line]) -> None:
+    """A column a client, so that names can be words and nothing is cut off; many clients in several tables."""
+    widest = max(len(name) for name, _ in lines)
+    fit = max(1, (console.width - widest - 2) // 10)
+    for k in range(0, len(rows), fit):
+        made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        made.add_column("client", min_width=widest)
+        for r in rows[k : k + fit]:
+            made.add_column(str(r["client"]), justify="right", min_width=7)
+        for name, value in lines:
+            made.add_row(name, *(text(value(r)) for r in rows[k : k + fit]))
+        console.print(made)
+
+
+def distances(source: str) -> list[Line]:
+    return [
+        (f"{source}, {when}", lambda r, s=source, w=when: r["errors"][s][w])  # type: ignore[misc]
+        for when in ("before", "after")
+    ]
 
 
 def show(console: Console, report: Mapping[str, Any]) -> None:
@@ -40,103 +64,79 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         f"({report['anchor_source']}), {report['compile']}, lam {lam:g}; measured on {report['states']:,} states",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
-    console.print(
-        table(
-            "What the anchors see",
-            ("client", "D", "rank", f"effective rank at {lam:g}", "γ", "condition", "W outside row(X)"),
-            [
-                (
-                    r["client"],
-                    r["D"],
-                    f"{r['rank']} of {r['features']}",
-                    r["effective_rank"],
-                    r["gamma"],
-                    r["condition"],
-                    r["outside_row_space"],
-                )
-                for r in rows
-            ],
-        )
-    )
-    console.print(
-        table(
-            "Distance from the teacher (RMS), before → after",
-            ("client", "at anchors", *SOURCES, "misfit", "held back", "greedy changed", "greedy return"),
-            [
-                (
-                    r["client"],
-                    r["anchor_residual"],
-                    *(f"{r['errors'][k]['before']:.3g} → {r['errors'][k]['after']:.3g}" for k in SOURCES),
-                    r["errors"]["policy"]["misfit"],
-                    r["errors"]["policy"]["held_back"],
-                    f"{100 * r['errors']['policy']['greedy_changed']:.1f} %",
-                    f"{r['greedy_before']:.1f} → {r['greedy_after']:.1f}",
-                )
-                for r in rows
-            ],
-        )
-    )
+    seen: list[Line] = [
+        ("features", lambda r: r["features"]),
+        ("rank of X", lambda r: r["rank"]),
+        (f"effective rank at lam {lam:g}", lambda r: f"{r['effective_rank']:.0f}"),
+        ("γ, least positive eigenvalue", lambda r: r["gamma"]),
+        ("condition number", lambda r: r["condition"]),
+        ("share of W outside row(X)", lambda r: r["outside_row_space"]),
+    ]
+    by_client(console, "What the anchors see", rows, seen)
+    did: list[Line] = [
+        ("at the anchors, after", lambda r: r["anchor_residual"]),
+        *(line for source in SOURCES for line in distances(source)),
+        ("misfit, where policies go", lambda r: r["errors"]["policy"]["misfit"]),
+        ("held back, where policies go", lambda r: r["errors"]["policy"]["held_back"]),
+        ("greedy action differs there", lambda r: f"{100 * r['errors']['policy']['greedy_changed']:.1f} %"),
+        ("greedy return, before", lambda r: f"{r['greedy_before']:.1f}"),
+        ("greedy return, after", lambda r: f"{r['greedy_after']:.1f}"),
+    ]
+    by_client(console, "Distance from the teacher (RMS)", rows, did)
     if report["reference"]:
         show_bound(console, rows)
     for r in rows:
         console.print(f"client {r['client']}: {verdict(r)}", highlight=False, soft_wrap=True)
-    for a in report["angles"]:
-        if "largest" in a:
-            console.print(
-                f"spans {a['pair'][0]} and {a['pair'][1]}: angles {a['smallest']:.2g}° to {a['largest']:.1f}°, "
-                f"||(I-Π_i)Π_j|| {a['misalignment'][0]:.3f} and {a['misalignment'][1]:.3f}",
-                highlight=False, soft_wrap=True,
-            )  # fmt: skip
-    wide = [a for a in report["angles"] if "largest" not in a]
+    show_angles(console, report["angles"])
+
+
+def show_bound(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    lines: list[Line] = [
+        ("h̄", lambda r: r["bound"]["h_bar"]),
+        ("bound, term I", lambda r: r["bound"]["heterogeneity"]),
+        ("bound, term II", lambda r: r["bound"]["amplification"]),
+        ("bound, term III", lambda r: r["bound"]["shrinkage"]),
+        ("is it valid?", lambda r: "yes" if r["bound"]["valid"] else "no"),
+        ("corrected bound", lambda r: r["bound"]["corrected"]),
+        ("gap of compiled oracles, max", lambda r: r["static_gap"]["max"]),
+        ("same by warm-start, max", lambda r: r["static_gap_warm_start"]["max"]),
+        ("measured gap, max", lambda r: r["gap"]["max"]),
+        ("measured gap, RMS", lambda r: r["gap"]["rms"]),
+        ("policy value gap", lambda r: f"{r['policy_value_gap']:.1f}"),
+    ]
+    by_client(console, "Against the oracle projection of Q*", rows, lines)
+    for r in rows:
+        if not r["bound"]["valid"]:
+            console.print(f"client {r['client']}: the bound does not apply, {r['bound']['reason']}", soft_wrap=True)
+
+
+def show_angles(console: Console, angles: Sequence[Mapping[str, Any]]) -> None:
+    known = [a for a in angles if "largest" in a]
+    wide = [a for a in angles if "largest" not in a]
+    if known:
+        made = Table(title="How the spans lie", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        for column in ("clients i, j", "least angle", "largest", "‖(I−Πi)Πj‖", "‖(I−Πj)Πi‖"):
+            made.add_column(column, justify="right")
+        for a in known:
+            i, j = a["pair"]
+            there, back = a["misalignment"]
+            made.add_row(f"{i}, {j}", f"{a['smallest']:.2g}°", f"{a['largest']:.1f}°", f"{there:.3f}", f"{back:.3f}")
+        console.print(made)
     if wide:
         console.print(
             f"{len(wide)} pairs of spans need up to {max(a['states_needed'] for a in wide):,} states for their angles, "
-            "and are left out; where D differs, ||(I-Π_i)Π_j|| is 1 for the larger one",
+            "and are left out; where D differs, ‖(I−Πi)Πj‖ is 1 for the larger Dj",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
 
 
-def show_bound(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    console.print(
-        table(
-            "Against the oracle projection of Q*",
-            (
-                "client",
-                "h̄",
-                "term I",
-                "term II",
-                "term III",
-                "valid",
-                "corrected bound",
-                "gap of compiling oracles",
-                "warm-start",
-                "measured gap: max",
-                "RMS",
-                "policy value gap",
-            ),
-            [
-                (
-                    r["client"],
-                    b["h_bar"],
-                    b["heterogeneity"],
-                    b["amplification"],
-                    b["shrinkage"],
-                    "yes" if b["valid"] else "no",
-                    b["corrected"],
-                    r["static_gap"]["max"],
-                    r["static_gap_warm_start"]["max"],
-                    r["gap"]["max"],
-                    r["gap"]["rms"],
-                    r["policy_value_gap"],
-                )
-                for r in rows
-                for b in [r["bound"]]
-            ],
-        )
-    )
-    for r in rows:
-        if not r["bound"]["valid"]:
-            console.print(f"client {r['client']}: the bound does not apply, {r['bound']['reason']}", soft_wrap=True)
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right")
+    for row in rows:
+        made.add_row(*map(text, row))
+    return made
 
 
 def show_advice(console: Console, advice: Mapping[str, Any]) -> None:
