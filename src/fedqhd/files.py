@@ -1,18 +1,23 @@
-"""Files of named arrays: npz without pickle, a JSON note inside, a digest at the end, written whole or not at all."""
+"""Files of named arrays: npz without pickle, a JSON note inside, a digest at the end, written whole or not at all.
+
+Checkpoints are such files, numbered, in one folder."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedqhd.interfaces import Array, FedQHDError, Payload
+
+log = logging.getLogger(__name__)
 
 VERSION = 2
 """Version 1 had no digest; it is still read, by the checksums that a zip has anyway."""
@@ -100,3 +105,37 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
             f"{path} has file version {version}, and this FedQHD reads versions up to {VERSION}: use a newer FedQHD"
         )
     return arrays, about
+
+
+class Numbered(NamedTuple):
+    number: int
+    arrays: dict[str, Array]
+    about: dict[str, Any]
+    path: Path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Newest first."""
+    return sorted(folder.glob("checkpoint-" + 6 * "[0-9]" + "*.npz"), key=number_of, reverse=True)
+
+
+def number_of(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
+
+
+def write_checkpoint(folder: Path, number: int, arrays: Payload, about: Mapping[str, Any], keep: int) -> None:
+    """The newest; of those before it the last few are kept."""
+    write_arrays(folder / f"checkpoint-{number:06}.npz", arrays, about)
+    for old in checkpoints(folder)[keep:]:
+        old.unlink()
+
+
+def read_checkpoint(folder: Path, last: int | None = None) -> Numbered | None:
+    """The newest that is whole, none after number `last`; None where there is none."""
+    for path in checkpoints(folder):
+        if last is None or number_of(path) <= last:
+            try:
+                return Numbered(number_of(path), *read_arrays(path), path)
+            except DamagedFile as error:
+                log.warning("%s; going on with what came before it", error)
+    return None

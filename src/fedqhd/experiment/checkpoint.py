@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedqhd.client import LocalClient
-from fedqhd.federation import Attacked, Server
-from fedqhd.files import DamagedFile, read_arrays, write_arrays
+from fedqhd.federation import Server
+from fedqhd.files import read_checkpoint, write_checkpoint
 from fedqhd.interfaces import Engine, FedQHDError, Payload, under
-
-log = logging.getLogger(__name__)
 
 
 class Checkpoint(NamedTuple):
@@ -22,36 +17,18 @@ class Checkpoint(NamedTuple):
 
 
 class Parties(NamedTuple):
-    """All that has a state: the clients, wherever they live, the server and, in experiments with attacks, the liars."""
+    """All that has a state: the clients, wherever they live, and the server."""
 
     engine: Engine
     server: Server
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, note = self.server.state()
-        states = {"server": arrays, **dict(self.engine.each(state_of))}
-        if isinstance(self.engine, Attacked):
-            states["attacked"] = self.engine.state()
-        return {f"{who}/{name}": v for who, state in states.items() for name, v in state.items()}, note
+        return {**{f"server/{name}": v for name, v in arrays.items()}, **self.engine.state()}, note
 
     def restore(self, arrays: Payload, note: dict[str, Any]) -> None:
         self.server.restore(under(arrays, "server/"), note)
-        self.engine.each(partial(restore_from, arrays))
-        if isinstance(self.engine, Attacked):
-            self.engine.restore(under(arrays, "attacked/"))
-
-
-def state_of(client: LocalClient) -> tuple[str, Payload]:
-    return f"{client.index}", client.state()
-
-
-def restore_from(arrays: Payload, client: LocalClient) -> None:
-    client.restore(under(arrays, f"{client.index}/"))
-
-
-def paths(folder: Path) -> list[Path]:
-    """The checkpoints of a run, newest first."""
-    return sorted(folder.glob("checkpoint-*.npz"), key=lambda p: (len(p.name), p.name), reverse=True)
+        self.engine.restore(arrays)
 
 
 def save(
@@ -61,21 +38,16 @@ def save(
     arrays, note = parties.state()
     arrays |= {f"teacher/{k}": v for k, v in teacher.items()}
     about = {"rounds_done": rounds_done, "totals": totals, "server": note, "run": run}
-    write_arrays(folder / f"checkpoint-{rounds_done:06}.npz", arrays, about)
-    for old in paths(folder)[keep:]:
-        old.unlink()
+    write_checkpoint(folder, rounds_done, arrays, about, keep)
 
 
 def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
     """Restore everyone from the newest checkpoint that is whole; None where there is none, and the run begins."""
-    for path in paths(folder):
-        try:
-            arrays, about = read_arrays(path)
-        except DamagedFile as error:
-            log.warning("%s; going on with what came before it", error)
-            continue
-        if about["run"] != run:
-            raise FedQHDError(f"{path} belongs to a run with other settings: remove it, or give --overwrite")
-        parties.restore(arrays, about["server"])
-        return Checkpoint(about["rounds_done"], under(arrays, "teacher/"), about["totals"])
-    return None
+    found = read_checkpoint(folder)
+    if found is None:
+        return None
+    about = found.about
+    if about["run"] != run:
+        raise FedQHDError(f"{found.path} belongs to a run with other settings: remove it, or give --overwrite")
+    parties.restore(found.arrays, about["server"])
+    return Checkpoint(about["rounds_done"], under(found.arrays, "teacher/"), about["totals"])

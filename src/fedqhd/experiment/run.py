@@ -25,7 +25,7 @@ from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
 from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
 from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
-from fedqhd.files import WriteFailed, damaged, failed, write_bytes
+from fedqhd.files import WriteFailed, checkpoints, damaged, failed, number_of, write_bytes
 from fedqhd.interfaces import Array, Engine, Episode, Federation, FedQHDError, Payload, Reply
 from fedqhd.policy import Policy, greedy_returns, model_path
 
@@ -57,7 +57,7 @@ def train(
     with threadpool_limits(1):
         clients, world = build(config)
         warm_up(config)
-        server = make_server(config, clients)
+        server = make_server(config, world.members)
         engine = make_engine(config, clients, world.federation, listener)
         try:
             if not resume:
@@ -91,10 +91,10 @@ def how_to_go_on(config: Config) -> str:
 
 def where_it_stands(config: Config) -> str:
     """What a run that was stopped leaves behind."""
-    kept = checkpoint.paths(config.folder)
+    kept = checkpoints(config.folder)
     if not (config.folder / "config.toml").exists():
         return " before it began: nothing was written"
-    after = f"after round {int(kept[0].stem.partition('-')[2])}" if kept else "in its first round"
+    after = f"after round {number_of(kept[0])}" if kept else "in its first round"
     return f" {after}, nothing before that is lost; go on with: {how_to_go_on(config)}"
 
 
@@ -135,7 +135,7 @@ def clear(folder: Path) -> None:
 
 
 def clear_checkpoints(folder: Path) -> None:
-    for path in [*checkpoint.paths(folder), *folder.glob("**/*.part")]:
+    for path in [*checkpoints(folder), *folder.glob("**/*.part")]:
         path.unlink()
 
 
