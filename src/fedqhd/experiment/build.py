@@ -84,10 +84,14 @@ class Public(NamedTuple):
 class World(NamedTuple):
     """What all clients share in public, what they are, and how the environment of each departs from the nominal one."""
 
-    scaler: StateScaler
+    public: Public
     federation: Federation
     dynamics: list[dict[str, float]]
     members: list[Member]
+
+    @property
+    def scaler(self) -> StateScaler:
+        return self.public.scaler
 
 
 def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
@@ -270,7 +274,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     clients = [make_client(c, i, public) for i in several]
     members = [member(client) for client in clients]
     federation = make_federation(c, Terms.of(members), public)
-    return clients, World(public.scaler, federation, dynamics, members)
+    return clients, World(public, federation, dynamics, members)
 
 
 def warm_up(c: Config) -> None:

@@ -58,7 +58,7 @@ def train(
         clients, world = build(config)
         warm_up(config)
         server = make_server(config, world.members)
-        engine = make_engine(config, clients, world.federation, listener)
+        engine = make_engine(config, clients, world, server, listener)
         try:
             if not resume:
                 clear(folder)
@@ -76,13 +76,24 @@ def train(
     return summary
 
 
-def make_engine(c: Config, clients: Sequence[LocalClient], federation: Federation, listener: Listener) -> Engine:
+def make_engine(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
     """By default one worker process a core, where there are several of both cores and clients."""
-    several = min(cores(), len(clients)) > 1
-    kind = ProcessEngine if c.engine == "process" or (c.engine == "auto" and several) else LocalEngine
-    engine = kind(clients, federation, listener.episode)
+    if c.engine == "flower":
+        engine: Engine = simulation(c, clients, world, server, listener)
+    elif c.engine == "process" or (c.engine == "auto" and min(cores(), len(clients)) > 1):
+        engine = ProcessEngine(clients, world.federation, listener.episode)
+    else:
+        engine = LocalEngine(clients, world.federation, listener.episode)
     lying = liars(c)
     return Attacked(engine, c.attack, lying, c.seed) if lying else engine
+
+
+def simulation(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
+    try:
+        from fedqhd.experiment.simulated import start
+    except ModuleNotFoundError as error:
+        raise FedQHDError("engine='flower' needs Flower: install it with pip install 'fedqhd[flower]'") from error
+    return start(c, clients, world, on_episode=listener.episode, absent=server.absent)
 
 
 def how_to_go_on(config: Config) -> str:
@@ -239,7 +250,7 @@ def final_returns(returns: Array) -> Array:
 
 def happened(c: Config, server: Server) -> dict[str, Any]:
     """What became of replies that were not simply averaged, counted by client (and reason), and of rounds."""
-    replies: dict[str, dict[str, int]] = {"refused": {}, "left out": {}, "late": {}}
+    replies: dict[str, dict[str, int]] = {"refused": {}, "absent": {}, "left out": {}, "late": {}}
     for key, count in sorted(server.counts.items()):
         kind, _, who = key.partition("/")
         if kind in replies:
