@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form learners \
-	options fit-cost robust participation overhead theory clean
+.PHONY: help setup setup-all demo test test-slow test-federation test-kill lint bench returns methods bench-dqn \
+	closed-form learners options fit-cost robust participation overhead theory clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
 	@echo "make test       set up with all extras and run the tests"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-federation  the tests with real processes over loopback, and Flower's simulation"
 	@echo "make test-kill  200 runs killed at random moments and resumed (about 10 minutes)"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed of the learner beside torch and numpy"
@@ -53,6 +54,9 @@ test: setup-all
 
 test-slow: setup-all
 	$(BIN)/pytest -n 2 -m slow
+
+test-federation: setup-all
+	$(BIN)/pytest -n 2 -m federation
 
 test-kill: setup-all
 	rm -rf runs/killed

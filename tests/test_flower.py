@@ -295,7 +295,7 @@ def test_waiting_says_for_how_many(tmp_path, caplog):
     config = tiny(tmp_path, env=CORRIDOR, clients=3)
     grid = InProcessGrid(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": 1}])
     engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
-    with pytest.raises(FedQHDError, match="of clients=3 these were not there after 0.2 seconds: 0, 2"):
+    with pytest.raises(FedQHDError, match=r"of clients=3 these were not there after 0\.2 seconds: 0, 2"):
         engine.gather(3, limit=0.2)
     assert "waiting for 2 of 3 clients: 0, 2" in caplog.text
 

@@ -31,6 +31,11 @@ class Parties(NamedTuple):
         self.engine.restore(arrays)
 
 
+def nodes(folder: Path) -> Path:
+    """Where the clients of a run keep themselves that live in Flower's simulation."""
+    return folder / "nodes"
+
+
 def save(
     folder: Path, rounds_done: int, teacher: Payload, parties: Parties, totals: dict[str, Any], run: str, keep: int
 ) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -89,10 +91,10 @@ def make_engine(c: Config, clients: Sequence[LocalClient], world: World, server:
 
 
 def simulation(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
-    try:
-        from fedqhd.experiment.simulated import start
-    except ModuleNotFoundError as error:
-        raise FedQHDError("engine='flower' needs Flower: install it with pip install 'fedqhd[flower]'") from error
+    if find_spec("flwr") is None or find_spec("ray") is None:
+        raise FedQHDError("engine='flower' needs Flower: install it with pip install 'fedqhd[flower]'")
+    from fedqhd.experiment.simulated import start
+
     return start(c, clients, world, on_episode=listener.episode, absent=server.absent)
 
 
@@ -148,6 +150,7 @@ def clear(folder: Path) -> None:
 def clear_checkpoints(folder: Path) -> None:
     for path in [*checkpoints(folder), *folder.glob("**/*.part")]:
         path.unlink()
+    shutil.rmtree(checkpoint.nodes(folder), ignore_errors=True)
 
 
 def run(config: Config, parties: Parties, federation: Federation, listener: Listener) -> dict[str, Any]:

@@ -12,13 +12,15 @@ from flwr.app import Context
 from fedqhd.client import LocalClient
 from fedqhd.engines.flower.client import Site, make_client_app
 from fedqhd.engines.flower.simulation import Simulation, SimulationEngine, client_folder
-from fedqhd.experiment.build import Public, World, make_client, make_federation, make_public, member
+from fedqhd.experiment.build import Public, World, make_client, make_federation, make_public, member, warm_up
+from fedqhd.experiment.checkpoint import nodes
 from fedqhd.experiment.config import Config
 
 
 @lru_cache(maxsize=1)
 def public_of(c: Config) -> Public:
-    """Made once in each process of the simulation."""
+    """Made once in each process of the simulation, which compiles its kernels then, before any clock runs."""
+    warm_up(c)
     return make_public(c)
 
 
@@ -32,12 +34,9 @@ def open_site(c: Config, folder: Path, context: Context, greeting: Mapping[str, 
     )  # fmt: skip
 
 
-def nodes_folder(c: Config) -> Path:
-    return c.folder.absolute() / "nodes"
-
-
 def start(c: Config, clients: Sequence[LocalClient], world: World, **options: Any) -> SimulationEngine:
-    app = make_client_app(partial(open_site, c, nodes_folder(c)))
+    folder = nodes(c.folder.absolute())
+    app = make_client_app(partial(open_site, c, folder))
     simulated = Simulation(app, len(clients))
     fingerprint = world.public.fingerprint()
-    return SimulationEngine(simulated.grid, clients, nodes_folder(c), "run", fingerprint, simulated.stop, **options)
+    return SimulationEngine(simulated.grid, clients, folder, "run", fingerprint, simulated.stop, **options)

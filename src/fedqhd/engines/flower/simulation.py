@@ -46,11 +46,9 @@ class Simulation:
             handed.put(grid)
             self._done.wait()
 
-        workers = min(cores(), nodes)
-        backend = {
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            "init_args": {"num_cpus": workers, "logging_level": logging.ERROR, "log_to_driver": False},
-        }
+        quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
+        init = {"num_cpus": min(cores(), nodes), **quiet}
+        backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": init}
 
         def simulate() -> None:
             try:

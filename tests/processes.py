@@ -1,0 +1,85 @@
+"""Programs under test in groups of their own: what they print, what they listen on, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FEDQHD = Path(sys.executable).parent / "fedqhd"
+
+
+def start(*command, **options):
+    """In a session of its own, so that its whole group can be asked about and signalled."""
+    return subprocess.Popen(
+        list(map(str, command)), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        **options,
+    )  # fmt: skip
+
+
+def read_until(process, words):
+    """Lines up to the one that has `words` in it; fails where the program ends without it."""
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if words in line:
+            return "".join(seen)
+    raise AssertionError(f"{words!r} was never said, but: {''.join(seen)}")
+
+
+def group(process):
+    """Processes of its group that live."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(state[2]) == process.pid and state[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def gone(process, seconds=30.0):
+    """Whether its group has ended, if need be after a while."""
+    end = time.monotonic() + seconds
+    while group(process):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def end(process):
+    """Whatever is left of it."""
+    for pid in group(process):
+        os.kill(pid, signal.SIGKILL)
+    process.wait(10)
+
+
+def listening(process):
+    """Addresses that its group listens on."""
+    sockets = set()
+    for pid in group(process):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = os.readlink(fd)
+            except FileNotFoundError:
+                continue
+            if target.startswith("socket:["):
+                sockets.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            entry = line.split()
+            if entry[3] == "0A" and entry[9] in sockets:
+                words = entry[1].partition(":")[0]
+                raw = b"".join(struct.pack("<I", int(words[i : i + 8], 16)) for i in range(0, len(words), 8))
+                address = socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
+                found.add(address.removeprefix("::ffff:"))
+    return found
