@@ -12,8 +12,8 @@ from cells import ROOT, folder, head, run
 
 from fedqhd.experiment.ablation import ANCHORS, CLIENTS, DIMENSIONS, MODES, Setting, analytic, slope, trained
 from fedqhd.experiment.config import resolve
+from fedqhd.experiment.outcome import training_returns
 from fedqhd.experiment.reference import reference
-from fedqhd.experiment.run import training_returns
 from fedqhd.report.ablation import draw, of
 
 NAME = "ablation"

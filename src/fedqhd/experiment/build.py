@@ -195,11 +195,8 @@ def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
         through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
     if c.anchor_source == "teacher":
         through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions))
-    # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q; and W alone
-    # does not say how certain it is.
-    if c.agents or c.weights == "precision":
-        return through_anchors
-    return choose(terms, through_anchors)
+    # W alone does not say how certain it is.
+    return through_anchors if c.weights == "precision" else choose(terms, through_anchors)
 
 
 def member(client: LocalClient) -> Member:

@@ -142,5 +142,9 @@ class Terms(NamedTuple):
 
 
 def choose(terms: Terms, otherwise: AnchorCompile) -> Federation:
-    """Algorithm 1 whenever all encoders are the same: through anchors it would not be recovered exactly."""
-    return ParameterAverage(terms.like, otherwise.combine) if terms.alike else otherwise
+    """Algorithm 1 whenever all encoders are the same: through anchors it would not be recovered exactly.
+
+    Only for a readout: networks of one shape share a fingerprint, but averaging their parameters does not average
+    their Q."""
+    linear = terms.like.keys() == {"W"}
+    return ParameterAverage(terms.like, otherwise.combine) if terms.alike and linear else otherwise

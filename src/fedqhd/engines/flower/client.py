@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import process_time
@@ -17,6 +18,8 @@ from fedqhd.federation import Member, Terms
 from fedqhd.files import checkpoints, number_of, read_checkpoint, write_checkpoint
 from fedqhd.interfaces import Federation
 
+log = logging.getLogger(__name__)
+
 KEPT = 3
 """States kept: a server that was killed goes back a round, and two where its last checkpoint was damaged."""
 
@@ -30,15 +33,15 @@ class Site(NamedTuple):
     """Fingerprint of what it takes the public world to be."""
     federation: Callable[[Terms], Federation]
     folder: Path
+    measure: Callable[[LocalClient], Mapping[str, Any]] | None = None
+    """What the client finds out about itself in the end, where nobody else can."""
 
 
 Open = Callable[[Context, Mapping[str, Any]], Site]
 """Makes the client of a node anew, of what the node knows and of what the server said."""
-Measure = Callable[[Site], Mapping[str, Any]]
-"""What a client says of itself in the end."""
 
 
-def make_client_app(open_site: Open, measure: Measure | None = None) -> ClientApp:
+def make_client_app(open_site: Open) -> ClientApp:
     app = ClientApp()
 
     @app.query()
@@ -54,6 +57,8 @@ def make_client_app(open_site: Open, measure: Measure | None = None) -> ClientAp
             site, order = take_up(open_site, message, context)
             reply = site.client.round(site.federation(order.terms), order.teacher, order.episodes)
             keep(site, order)
+        returns = [episode.ret for episode in reply.episodes]
+        log.info("client %d: exchange %d, mean return %.1f", reply.client, order.exchange, sum(returns) / len(returns))
         return Message(write_reply(reply, process_time() - began), reply_to=message)
 
     @app.evaluate()
@@ -63,7 +68,7 @@ def make_client_app(open_site: Open, measure: Measure | None = None) -> ClientAp
             if order.teacher is not None:
                 site.federation(order.terms).install(site.client, order.teacher)
             keep(site, order)
-            measured = dict(measure(site)) if measure else {}
+            measured = dict(site.measure(site.client)) if site.measure else {}
         return Message(RecordDict({METRICS: MetricRecord(measured)}), reply_to=message)
 
     return app

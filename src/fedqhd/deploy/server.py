@@ -1,0 +1,100 @@
+"""The server's program: `fedqhd.deploy.server:app`, started by the SuperLink for a run.
+
+Its run-config says which file of settings it goes by (config) and how long it waits for whom.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+from fedqhd.deploy.settings import check_server, greeting
+from fedqhd.engines.flower.engine import FlowerEngine
+from fedqhd.engines.flower.grid import Patience
+from fedqhd.experiment.build import World, make_federation, make_public, make_server
+from fedqhd.experiment.checkpoint import Parties
+from fedqhd.experiment.config import Config, resolve
+from fedqhd.experiment.outcome import Outcome
+from fedqhd.experiment.run import Listener, claim, conduct
+from fedqhd.federation import Terms
+from fedqhd.files import write_bytes
+from fedqhd.interfaces import Engine, FedQHDError
+from fedqhd.report.figures import curves
+from fedqhd.report.terminal import Progress, closing
+
+app = ServerApp()
+
+
+def run_name(folder: Path, resume: bool) -> str:
+    """A run has a name, so that its clients can tell it from others; it keeps it when it resumes."""
+    path = folder / "run.txt"
+    if resume and path.exists():
+        return path.read_text().strip()
+    name = secrets.token_hex(4)
+    write_bytes(path, f"{name}\n".encode())
+    return name
+
+
+def serve(c: Config, grid: Grid, patience: Patience, wait: float, listener: Listener, resume: bool) -> dict[str, Any]:
+    """A federation from the first introduction to the summary."""
+    with threadpool_limits(1):
+        public = make_public(c)
+        world_print = public.fingerprint()
+        engine = FlowerEngine(
+            grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, on_episode=listener.episode
+        )
+        members = engine.gather(c.clients, wait)
+        server = make_server(c, members)
+        engine.absent = server.absent
+        world = World(public, make_federation(c, Terms.of(members), public), [], members)
+        return conduct(c, Parties(engine, server), world, listener, resume, outcomes)
+
+
+def outcomes(engine: Engine) -> list[Outcome]:
+    """What the clients say of themselves; NaN for one that was not there in the end."""
+    assert isinstance(engine, FlowerEngine)
+    said = [engine.outcomes.get(client, {}) for client in sorted(engine.cards)]
+    return [
+        Outcome(
+            list(o.get("greedy", [math.nan])), list(o.get("nominal", [])), int(o.get("updates", 0)), o.get("alarms")
+        )
+        for o in said
+    ]
+
+
+def options(run: Mapping[str, Any]) -> tuple[Config, Patience, float]:
+    file = str(run.get("config", ""))
+    if not file:
+        raise FedQHDError("run-config lacks config: give -c 'config=\"FILE\"', a file of settings")
+    given = {"out": str(run["out"])} if run.get("out") else {}
+    c = resolve(given, file)
+    check_server(c)
+    patience = Patience(float(run["quorum"]), float(run["grace"]), float(run["limit"]), float(run["poll"]))
+    return c, patience, float(run["wait"])
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("fedqhd").setLevel(logging.INFO)
+    console = Console()
+    try:
+        c, patience, wait = options(context.run_config)
+        resume = bool(context.run_config["resume"])
+        claim(c, False, resume)
+        with Progress(console) as progress:
+            summary = serve(c, grid, patience, wait, progress, resume)
+        curves(c.folder)
+        closing(console, summary)
+    except FedQHDError as error:
+        console.print(f"fedqhd: {error}", highlight=False, soft_wrap=True)
+        raise
