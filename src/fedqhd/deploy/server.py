@@ -8,7 +8,9 @@ from __future__ import annotations
 import logging
 import math
 import secrets
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +64,8 @@ def serve(c: Config, grid: Grid, patience: Patience, wait: float, listener: List
 def outcomes(engine: Engine) -> list[Outcome]:
     """What the clients say of themselves; NaN for one that was not there in the end."""
     assert isinstance(engine, FlowerEngine)
-    said = [engine.outcomes.get(client, {}) for client in sorted(engine.cards)]
-    return [
-        Outcome(
-            list(o.get("greedy", [math.nan])), list(o.get("nominal", [])), int(o.get("updates", 0)), o.get("alarms")
-        )
-        for o in said
-    ]
+    unknown = {"greedy": [math.nan], "nominal": [], "updates": 0, "alarms": None}
+    return [Outcome(**{**unknown, **engine.outcomes.get(client, {})}) for client in sorted(engine.cards)]
 
 
 def options(run: Mapping[str, Any]) -> tuple[Config, Patience, float]:
@@ -84,12 +81,18 @@ def options(run: Mapping[str, Any]) -> tuple[Config, Patience, float]:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    logging.getLogger("fedqhd").setLevel(logging.INFO)
-    console = Console()
+    path = str(context.run_config["log"])
+    with open(path, "a", buffering=1) if path else nullcontext(sys.stdout) as log:
+        logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=log)
+        logging.getLogger("fedqhd").setLevel(logging.INFO)
+        attend(grid, context.run_config, Console(file=log))
+
+
+def attend(grid: Grid, run: Mapping[str, Any], console: Console) -> None:
+    """A federation, and its narration."""
     try:
-        c, patience, wait = options(context.run_config)
-        resume = bool(context.run_config["resume"])
+        c, patience, wait = options(run)
+        resume = bool(run["resume"])
         claim(c, False, resume)
         with Progress(console) as progress:
             summary = serve(c, grid, patience, wait, progress, resume)

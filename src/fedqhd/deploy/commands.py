@@ -1,0 +1,181 @@
+"""`fedqhd federate server` and `fedqhd federate client`: one command a machine, thin over Flower's programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+
+from fedqhd.deploy.programs import answers, check_port, free_port, parse_address, program, start, stop
+from fedqhd.deploy.settings import check_client, check_server
+from fedqhd.experiment.config import Config
+from fedqhd.experiment.run import claim, clear
+from fedqhd.files import write_bytes
+from fedqhd.interfaces import FedQHDError
+
+START = 60.0
+"""Seconds that the SuperLink has to start."""
+AGAIN = 2.0
+"""Seconds before a node that lost its server looks for it again."""
+LOOK = 0.2
+"""Seconds between two looks at a log."""
+OURS = "fedqhd: "
+"""How the sentences begin that say what is wrong."""
+
+
+class Waits(NamedTuple):
+    """How long the server waits, and for whom; in seconds, but for the quorum."""
+
+    wait: float = 600.0
+    quorum: float = 0.5
+    grace: float = 30.0
+    limit: float = 3600.0
+
+    def check(self) -> None:
+        if not 0 < self.quorum <= 1:
+            raise FedQHDError(f"quorum={self.quorum:g} is not possible: it must be above 0 and at most 1")
+        for name in ("wait", "grace", "limit"):
+            if not getattr(self, name) >= 0:
+                raise FedQHDError(f"{name}={getattr(self, name):g} is not possible: it must be at least 0 seconds")
+
+
+def how_to_go_on(config: Config) -> str:
+    return f"fedqhd federate server --resume --out {config.folder}"
+
+
+def serve(
+    config: Config, host: str, port: int, waits: Waits, *, overwrite: bool = False, resume: bool = False
+) -> dict[str, Any]:
+    """The server of a federation, from the start of its programs to the summary; prints what it is told meanwhile."""
+    waits.check()
+    check_server(config)
+    claim(config, overwrite, resume)
+    summary = config.folder / "summary.json"
+    if resume and summary.exists():
+        return dict(json.loads(summary.read_text()))
+    check_port(host, port)
+    if not resume:
+        clear(config.folder)
+    home = (config.folder / "flower").absolute()
+    here = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    app, log = lay_out(config, home, f"{here}:{port}", waits, resume)
+    link = run = None
+    try:
+        with (home / "superlink.log").open("w") as superlink_log, (home / "flwr.log").open("w") as flwr_log:
+            link = start([*SUPERLINK, "--insecure", "--host", host, "--port", str(port)], home, superlink_log)
+            wait_for(link, here, port, home)
+            print(f"listening on {host}:{port}; clients join by fedqhd federate client", flush=True)
+            run = start(
+                [program("flwr"), "run", str(app), NAME, "--stream", "-c", str(home / "run.toml")], home, flwr_log
+            )
+            wrong = ""
+            for line in follow(log, run):
+                if line.startswith(OURS):
+                    wrong = line.removeprefix(OURS).strip()
+                else:
+                    print(line, end="", flush=True)
+    finally:
+        stop(run)
+        stop(link)
+    if not summary.exists():
+        more = f"the server's program ended before its time, and {home / 'flwr.log'} may say why"
+        raise FedQHDError(f"{wrong or more}; go on with: {how_to_go_on(config)}")
+    return dict(json.loads(summary.read_text()))
+
+
+NAME = "fedqhd"
+SUPERLINK = (sys.executable, "-m", "fedqhd.deploy.superlink", "--disable-runtime-dependency-installation")
+
+
+def lay_out(config: Config, home: Path, address: str, waits: Waits, resume: bool) -> tuple[Path, Path]:
+    """What Flower's programs find in their home: the app, where the SuperLink is, and the run-config. (app, log)"""
+    app, log = home / "app", home / "server.log"
+    shutil.rmtree(app, ignore_errors=True)
+    with resources.as_file(resources.files("fedqhd.deploy") / "app") as ours:
+        shutil.copytree(ours, app)
+    run = {"config": str(home / "settings.toml"), "log": str(log), "resume": resume, **waits._asdict()}
+    files = {
+        "config.toml": tomli_w.dumps({"superlink": {NAME: {"address": address, "insecure": True}}}),
+        "settings.toml": config.to_toml(),
+        "run.toml": tomli_w.dumps(run),
+        "server.log": "",
+    }
+    for name, text in files.items():
+        write_bytes(home / name, text.encode())
+    return app, log
+
+
+def wait_for(link: subprocess.Popen[str], host: str, port: int, home: Path) -> None:
+    end = time.monotonic() + START
+    while not answers(host, port):
+        if link.poll() is not None or time.monotonic() > end:
+            raise FedQHDError(f"Flower's SuperLink did not start: {home / 'superlink.log'} says why")
+        time.sleep(LOOK)
+
+
+def follow(log: Path, writer: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines of a log as they come, until the program has ended on whose behalf they are written."""
+    with log.open() as f:
+        while True:
+            ended = writer.poll() is not None
+            yield from f
+            if ended:
+                return
+            time.sleep(LOOK)
+
+
+def join(server: str, client: int, state_dir: Path, file: str, port: int = 0) -> None:
+    """A client of a federation, until its model is trained. It looks for its server for as long as it takes."""
+    check_client(file)
+    parse_address(server)
+    if client < 0:
+        raise FedQHDError(f"client={client} is not possible: clients are numbered from 0")
+    home = (state_dir / "flower").absolute()
+    node = {"partition-id": client, "state-dir": str(state_dir.absolute())}
+    if file:
+        node["config"] = str(Path(file).absolute())
+    write_bytes(home / "node.toml", tomli_w.dumps(node).encode())
+    if port:
+        check_port("127.0.0.1", port)
+    print(f"client {client}: looking for the server at {server}", flush=True)
+    supernode = None
+    with (home / "node.log").open("a") as log:
+        while True:
+            command = [
+                program("flower-supernode"), "--insecure", "--superlink", server, "--host", "127.0.0.1",
+                "--port", str(port or free_port()), "--node-config", str(home / "node.toml"),
+            ]  # fmt: skip
+            try:
+                supernode = start(command, home, subprocess.PIPE)
+                if relay(supernode, client, log):
+                    print(f"client {client}: trained; its model is in {state_dir}/models", flush=True)
+                    return
+            finally:
+                stop(supernode)
+            print(f"client {client}: the server is gone; looking for it again", flush=True)
+            time.sleep(AGAIN)
+
+
+def relay(supernode: subprocess.Popen[str], client: int, log: Any) -> bool:
+    """Pass on what concerns a user, until the last message is answered (true) or the node has ended (false)."""
+    assert supernode.stdout is not None
+    last = False
+    for line in supernode.stdout:
+        log.write(line)
+        log.flush()
+        if "SuperNode ID:" in line:
+            print(f"client {client}: connected", flush=True)
+        elif line.startswith((f"client {client}:", OURS)):
+            print(line, end="", flush=True)
+        last = last or "Sending: evaluate message" in line
+        if last and "Sent successfully" in line:
+            return True
+    return False
