@@ -55,6 +55,20 @@ def gone(process, seconds=30.0):
     return True
 
 
+def gone_pid(pid, seconds=10.0):
+    """Whether a process has ended, if need be after a while."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def end(process):
     """Whatever is left of it."""
     for pid in group(process):

@@ -6,6 +6,7 @@ server's own program. Whoever could reach the latter could run programs of their
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from ipaddress import ip_address
 from typing import Any
@@ -14,7 +15,7 @@ import uvicorn
 
 from fedqhd.engines.flower import QUIET  # noqa: F401  # before Flower is imported
 
-FOR_NODES = "/v1/fleet/"
+FOR_NODES = re.compile("/v1/fleet/[a-z-]+")
 
 Scope = MutableMapping[str, Any]
 Channel = Callable[..., Awaitable[Any]]
@@ -31,7 +32,7 @@ def guarded(app: App) -> App:
     """The same service, but other machines get nothing of it except what is for nodes."""
 
     async def guard(scope: Scope, receive: Channel, send: Channel) -> None:
-        if scope["type"] == "lifespan" or scope["path"].startswith(FOR_NODES) or same_machine(scope):
+        if scope["type"] == "lifespan" or FOR_NODES.fullmatch(scope["path"]) or same_machine(scope):
             await app(scope, receive, send)
         else:
             await send({"type": "http.response.start", "status": 403, "headers": []})
