@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -32,54 +33,53 @@ def read_until(process, words):
     raise AssertionError(f"{words!r} was never said, but: {''.join(seen)}")
 
 
-def group(process):
-    """Processes of its group that live."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            state = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(state[2]) == process.pid and state[0] != "Z":
-            found.append(int(entry.name))
-    return found
+def stat(pid):
+    """(state, parent) of a process; None where there is none."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return words[0], int(words[1])
 
 
-def gone(process, seconds=30.0):
-    """Whether its group has ended, if need be after a while."""
-    end = time.monotonic() + seconds
-    while group(process):
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.1)
-    return True
+def tree(process):
+    """A process and all that came of it, as far as they live."""
+    parents = {int(p.name): stat(p.name) for p in Path("/proc").glob("[0-9]*")}
+    found = {process.pid}
+    while True:
+        more = {pid for pid, s in parents.items() if s and s[0] != "Z" and s[1] in found} - found
+        if not more:
+            return sorted(pid for pid in found if (stat(pid) or "Z")[0] != "Z")
+        found |= more
 
 
 def gone_pid(pid, seconds=10.0):
     """Whether a process has ended, if need be after a while."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return True
-        if state == "Z":
+        if (stat(pid) or "Z")[0] == "Z":
             return True
         time.sleep(0.05)
     return False
 
 
-def end(process):
-    """Whatever is left of it."""
-    for pid in group(process):
-        os.kill(pid, signal.SIGKILL)
+def kill_tree(process):
+    """As when the power fails: all at once, with no word to anyone."""
+    for pid in tree(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait(10)
 
 
-def listening(process):
-    """Addresses that its group listens on."""
+def end(process):
+    """Whatever is left of it."""
+    kill_tree(process)
+
+
+def listening(pids):
+    """Addresses that these processes listen on."""
     sockets = set()
-    for pid in group(process):
+    for pid in pids:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
             try:
                 target = os.readlink(fd)

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("ray")
 
 from fedqhd.cli import main
-from processes import FEDQHD, end, gone, group, listening, read_until, start
+from processes import FEDQHD, end, gone_pid, kill_tree, listening, read_until, start, tree
 
 pytestmark = pytest.mark.federation
 
@@ -59,16 +59,14 @@ def test_a_simulation_that_is_killed_goes_on_in_any_engine(tmp_path):
     run = start(FEDQHD, *RUN, *more, "--engine", "flower", "--out", out)
     try:
         read_until(run, "round 3/")
-        os.killpg(run.pid, signal.SIGKILL)
     finally:
-        end(run)
+        kill_tree(run)
     assert (out / "nodes").exists()
     run = start(FEDQHD, "train", "--resume", "--engine", "local", "--out", out)
     try:
         read_until(run, "round 6/")
-        os.killpg(run.pid, signal.SIGKILL)
     finally:
-        end(run)
+        kill_tree(run)
     assert main(["train", "--resume", "--engine", "flower", "--out", str(out)]) == 0
     assert files(out) == files(tmp_path / "whole")
 
@@ -77,13 +75,14 @@ def test_it_listens_on_loopback_alone_and_ctrl_c_leaves_nothing_behind(tmp_path)
     run = start(FEDQHD, *RUN, "--clients", "3", "--engine", "flower", "--out", tmp_path / "run")
     try:
         read_until(run, "round 2/")
-        assert len(group(run)) > 3
-        assert listening(run) == {"127.0.0.1"}
+        pids = tree(run)
+        assert len(pids) > 3
+        assert listening(pids) == {"127.0.0.1"}
         os.killpg(run.pid, signal.SIGINT)
         said = run.communicate(timeout=60)[0]
         assert run.returncode == 130
         assert "go on with: fedqhd train --resume" in said
         assert "Traceback" not in said
-        assert gone(run)
+        assert all(gone_pid(pid) for pid in pids)
     finally:
         end(run)

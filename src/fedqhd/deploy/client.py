@@ -47,13 +47,16 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
     if not 0 <= index < c.clients:
         raise FedQHDError(f"partition-id={index} is not possible: the server has clients 0 to {c.clients - 1}")
     public = make_public(shared)
+    world = public.fingerprint()
+    if greeting.get("world", world) != world:
+        log.error("fedqhd: the server has other anchors, scaling or actions: %s, and here %s", greeting["world"], world)
     check_spaces(c, shared.env, public)
     check_size(c, [index], public.actions)
     client = make_client(c, index, public)
     return Site(
         client=client,
         member=member(client),
-        world=public.fingerprint(),
+        world=world,
         federation=partial(make_federation, c, public=public),
         folder=home / f"run-{greeting['run']}",
         measure=partial(measure, c, public.scaler),

@@ -123,10 +123,15 @@ def wait_for(link: subprocess.Popen[str], host: str, port: int, home: Path) -> N
 
 def follow(log: Path, writer: subprocess.Popen[str]) -> Iterator[str]:
     """The lines of a log as they come, until the program has ended on whose behalf they are written."""
+    rest = ""
     with log.open() as f:
         while True:
             ended = writer.poll() is not None
-            yield from f
+            for line in f:
+                rest += line
+                if rest.endswith("\n"):
+                    yield rest
+                    rest = ""
             if ended:
                 return
             time.sleep(LOOK)
@@ -146,36 +151,34 @@ def join(server: str, client: int, state_dir: Path, file: str, port: int = 0) ->
     if port:
         check_port("127.0.0.1", port)
     print(f"client {client}: looking for the server at {server}", flush=True)
-    supernode = None
-    with (home / "node.log").open("a") as log:
-        while True:
-            command = [
-                program("flower-supernode"), "--insecure", "--superlink", server, "--host", "127.0.0.1",
-                "--port", str(port or free_port()), "--node-config", str(home / "node.toml"),
-            ]  # fmt: skip
-            try:
-                supernode = start(command, home, subprocess.PIPE)
-                if relay(supernode, client, log):
-                    print(f"client {client}: trained; its model is in {state_dir}/models", flush=True)
-                    return
-            finally:
-                stop(supernode)
+    supernode, done = None, False
+    while not done:
+        command = [
+            program("flower-supernode"), "--insecure", "--superlink", server, "--host", "127.0.0.1",
+            "--port", str(port or free_port()), "--node-config", str(home / "node.toml"),
+        ]  # fmt: skip
+        try:
+            with (home / "node.log").open("w") as log:
+                supernode = start(command, home, log)
+            for line in follow(home / "node.log", supernode):
+                done = done or attend(line, client, state_dir)
+                # Trained, it stays until its server is gone, which would not look at the last answer of one that left.
+                if done and "Connection attempt failed" in line:
+                    break
+        finally:
+            stop(supernode)
+        if not done:
             print(f"client {client}: the server is gone; looking for it again", flush=True)
             time.sleep(AGAIN)
 
 
-def relay(supernode: subprocess.Popen[str], client: int, log: Any) -> bool:
-    """Pass on what concerns a user, until the last message is answered (true) or the node has ended (false)."""
-    assert supernode.stdout is not None
-    last = False
-    for line in supernode.stdout:
-        log.write(line)
-        log.flush()
-        if "SuperNode ID:" in line:
-            print(f"client {client}: connected", flush=True)
-        elif line.startswith((f"client {client}:", OURS)):
-            print(line, end="", flush=True)
-        last = last or "Sending: evaluate message" in line
-        if last and "Sent successfully" in line:
-            return True
+def attend(line: str, client: int, state_dir: Path) -> bool:
+    """Pass on what of a node's log concerns a user; whether it says that the client's last message is being sent."""
+    if "SuperNode ID:" in line:
+        print(f"client {client}: connected", flush=True)
+    elif line.startswith((f"client {client}:", OURS)):
+        print(line, end="", flush=True)
+    elif "Sending: evaluate message" in line:
+        print(f"client {client}: trained; its model is in {state_dir}/models", flush=True)
+        return True
     return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,7 +77,8 @@ def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
 
 
 def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict[str, Any]) -> dict[str, Any]:
-    """What came out of a run."""
+    """What came out of a run. A client on another machine may have been gone in the end: its greedy return is None, and
+    the mean is that of the others."""
     greedy, nominal = [x for o in outcomes for x in o.greedy], [x for o in outcomes for x in o.nominal]
     final = final_returns(training_returns(c.folder, c.clients, c.episodes))
     seconds = totals["seconds"]
@@ -91,9 +93,9 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "clients": c.clients,
         "episodes": c.episodes,
         "final_return": float(np.nanmean(final)),
-        "greedy_return": float(np.mean(greedy)),
+        "greedy_return": float(np.nanmean(greedy)),
         "final_return_per_client": [float(x) for x in final],
-        "greedy_return_per_client": [float(x) for x in greedy],
+        "greedy_return_per_client": [None if math.isnan(x) else float(x) for x in greedy],
         "env_steps": totals["steps"],
         "wall_seconds": seconds["wall"],
         "cpu_seconds": seconds["cpu"],

@@ -137,7 +137,7 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     for i, (final, greedy) in enumerate(
         zip(summary["final_return_per_client"], summary["greedy_return_per_client"], strict=True)
     ):
-        table.add_row(str(i), f"{final:.1f}", f"{greedy:.1f}")
+        table.add_row(str(i), f"{final:.1f}", "–" if greedy is None else f"{greedy:.1f}")
     table.add_section()
     table.add_row("mean", f"{summary['final_return']:.1f}", f"{summary['greedy_return']:.1f}", style="bold")
     console.print(table)

@@ -105,7 +105,7 @@ class FlowerEngine:
         """Ask nodes that are new which client they are, and forget those that are gone."""
         present = set(self.grid.get_node_ids())
         self._node = {client: node for client, node in self._node.items() if node in present}
-        content = write_greeting({**self.greeting, "run": self.run})
+        content = write_greeting({**self.greeting, "run": self.run, "world": self.world})
         new = [Message(content, node, MessageType.QUERY) for node in sorted(present - self._client.keys())]
         for node, answer in self._post.ask(new, HELLO) if new else ():
             self._client[node] = None
