@@ -37,6 +37,8 @@ SETTINGS = [
     {"setting": "heterogeneous", "method": "truncated-fedavg-qhd", "weights": "steps"},
     {"exchange": "statistics", "learner": "least-squares"},
     {"method": "independent-qhd"},
+    {"setting": "heterogeneous", "uplink": "int8", "encoder": "symbolic"},
+    {"setting": "homogeneous", "uplink": "float16", "encoder": "complex"},
     {"method": "oracle-qhd"},
     {"method": "fedavg-dqn", "learning_starts": 10, "widths": [8]},
     {"method": "distilled-feddqn", "learning_starts": 10, "widths": [8, 16], "setting": "heterogeneous"},
@@ -298,6 +300,25 @@ def test_waiting_says_for_how_many(tmp_path, caplog):
     with pytest.raises(FedQHDError, match=r"of clients=3 these were not there after 0\.2 seconds: 0, 2"):
         engine.gather(3, limit=0.2)
     assert "waiting for 2 of 3 clients: 0, 2" in caplog.text
+
+
+@pytest.mark.parametrize(("uplink", "share"), [("float16", 4), ("int8", 8)])
+def test_a_coarse_uplink_is_short_on_the_wire(tmp_path, uplink, share):
+    def up(uplink):
+        engine, _ = make_engine(tmp_path, tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", uplink=uplink))
+        before = engine.grid.bytes["up"]
+        engine.round(None, 1)
+        return engine.grid.bytes["up"] - before
+
+    numbers = 2 * 40 * 2 * 8
+    assert abs(up("full") - up(uplink) - (numbers - numbers / share)) < 100  # the unit and the code's name
+
+
+def test_a_code_that_is_none_is_unreadable(faulty):
+    engine, _, server = faulty
+    engine.grid.spoil = about(coded='{"Q": ["<U8", 1.0]}')
+    assert [r.client for r in engine.round(None, 1)] == [0, 2]
+    assert server.counts == {"absent/1/unreadable": 1}
 
 
 def test_what_travels_is_what_arrives(rng):

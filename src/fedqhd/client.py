@@ -12,6 +12,7 @@ import numpy as np
 from fedqhd import rng
 from fedqhd.envs import StateScaler
 from fedqhd.interfaces import Agent, Array, Episode, Federation, FedQHDError, Payload, Reply, Transition, under
+from fedqhd.uplink import rounded
 
 SPLIT = ("environment", "acting", "learning", "federation")
 """What a client spends its time on."""
@@ -39,6 +40,7 @@ class LocalClient:
         seed: int,
         weight: float | None = 1.0,
         keep_states: int = 0,
+        uplink: str = "full",
     ) -> None:
         self.index = index
         self.agent = agent
@@ -48,6 +50,8 @@ class LocalClient:
         self.seed = seed
         self.weight = weight
         """Its share in the federation; None: the steps it took in the round."""
+        self.uplink = uplink
+        """How finely it reports."""
         self.episodes = 0
         self.seconds = dict.fromkeys(SPLIT, 0.0)
         self._kept = np.zeros((keep_states, len(scaler.shift)), np.float32)
@@ -69,7 +73,7 @@ class LocalClient:
         installed = perf_counter()
         played = self.play(episodes, on_episode)
         trained = perf_counter()
-        payload = federation.report(self)
+        payload = rounded(federation.report(self), federation.expects(), self.uplink)
         self.seconds["federation"] = perf_counter() - trained + installed - began
         steps = sum(e.length for e in played)
         weight = float(steps) if self.weight is None else self.weight

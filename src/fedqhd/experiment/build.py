@@ -259,7 +259,9 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     agent = make_agent(c, client, public.states, public.actions)
     share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[client]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
-    return LocalClient(client, agent, envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep)
+    return LocalClient(
+        client, agent, envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep, uplink=c.uplink
+    )
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:

@@ -66,6 +66,7 @@ class Config:
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
     aggregate: str = _f("auto", "what the server makes of the replies", AGGREGATORS)
+    uplink: str = _f("full", "how finely clients send W or Q: as it is, or rounded", ("full", "float16", "int8"))
     max_magnitude: float = _f(1e9, "a reply with a larger number is refused")
     min_clients: int = _f(1, "valid replies that a round needs")
     too_few: str = _f("stop", "fewer than min_clients: end the run, or play the round again", ("stop", "repeat"))

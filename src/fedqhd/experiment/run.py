@@ -27,6 +27,7 @@ from fedqhd.experiment.outcome import Outcome, evaluate, happened, summarise
 from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
 from fedqhd.files import WriteFailed, checkpoints, damaged, failed, number_of, write_bytes
 from fedqhd.interfaces import Engine, Episode, Federation, FedQHDError, Payload, Reply
+from fedqhd.uplink import sent_bytes
 
 
 class Listener:
@@ -185,7 +186,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
             spend({name: reply.seconds[name] for name in SPLIT})
         totals["rounds"] += 1
         totals["steps"] += sum(r.steps for r in replies)
-        totals["bytes_up"] += sum(nbytes(r.payload) for r in replies)
+        totals["bytes_up"] += sum(nbytes(r.payload, config.uplink) for r in replies)
         totals["bytes_down"] += nbytes(latest) * len(replies)
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):
@@ -198,9 +199,10 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
     return totals
 
 
-def nbytes(payload: Payload) -> int:
-    """Of the arrays in it: what was refused may hold anything, or be none."""
-    return sum(v.nbytes for v in payload.values() if isinstance(v, np.ndarray)) if isinstance(payload, Mapping) else 0
+def nbytes(payload: Payload, uplink: str = "full") -> int:
+    """Of the arrays in it, as they travel: what was refused may hold anything, or be none."""
+    arrays = [v for v in payload.values() if isinstance(v, np.ndarray)] if isinstance(payload, Mapping) else []
+    return sum(sent_bytes(v, uplink) for v in arrays)
 
 
 def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:

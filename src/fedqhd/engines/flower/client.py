@@ -59,7 +59,7 @@ def make_client_app(open_site: Open) -> ClientApp:
             keep(site, order)
         returns = [episode.ret for episode in reply.episodes]
         log.info("client %d: exchange %d, mean return %.1f", reply.client, order.exchange, sum(returns) / len(returns))
-        return Message(write_reply(reply, process_time() - began), reply_to=message)
+        return Message(write_reply(reply, process_time() - began, site.client.uplink), reply_to=message)
 
     @app.evaluate()
     def finish(message: Message, context: Context) -> Message:

@@ -12,6 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedqhd.federation import Member, Terms
 from fedqhd.interfaces import Array, Episode, Payload, Reply
+from fedqhd.uplink import Coded, decode, shortened
 
 ARRAYS, METRICS, ABOUT = "arrays", "metrics", "about"
 """The three records of a message."""
@@ -60,8 +61,13 @@ def read_order(content: RecordDict) -> Order:
     return Order(about["run"], about["exchange"], about["episodes"], Terms(alike, ghosts(like)), teacher)
 
 
-def write_reply(reply: Reply, cpu: float) -> RecordDict:
-    """`cpu`: seconds of computing that the round took this client."""
+def write_reply(reply: Reply, cpu: float, uplink: str = "full") -> RecordDict:
+    """`cpu`: seconds of computing that the round took this client; `uplink`: the code that it rounded its report to."""
+    arrays, coded = dict(reply.payload), {}
+    for name, v in reply.payload.items():
+        short = shortened(v, uplink)
+        if short is not None:
+            arrays[name], coded[name] = short.codes, [v.dtype.str, short.unit]
     played = Episode(*zip(*reply.episodes, strict=True)) if reply.episodes else Episode(*([[]] * 5))  # type: ignore[arg-type]
     metrics: dict[str, Any] = {
         "num-examples": reply.steps,
@@ -70,18 +76,25 @@ def write_reply(reply: Reply, cpu: float) -> RecordDict:
         **{f"episodes/{name}": list(column) for name, column in played._asdict().items()},
         **{f"seconds/{name}": float(value) for name, value in reply.seconds.items()},
     }
-    about: dict[str, Any] = {"client": reply.client, "fingerprint": reply.fingerprint}
-    return RecordDict({ARRAYS: array_record(reply.payload), METRICS: MetricRecord(metrics), ABOUT: ConfigRecord(about)})
+    about: dict[str, Any] = {
+        "client": reply.client, "fingerprint": reply.fingerprint, "coded": json.dumps(coded),
+    }  # fmt: skip
+    return RecordDict({ARRAYS: array_record(arrays), METRICS: MetricRecord(metrics), ABOUT: ConfigRecord(about)})
 
 
 def read_reply(content: RecordDict) -> tuple[Reply, float]:
     """The reply and the seconds of computing that it took; raises whatever a malformed one makes it raise."""
     about: Mapping[str, Any] = content.config_records[ABOUT]
     metrics: dict[str, Any] = dict(content.metric_records[METRICS])
+    payload = payload_of(content.array_records[ARRAYS])
+    for name, (dtype, unit) in json.loads(about["coded"]).items():
+        if np.dtype(dtype).kind not in "fc" or payload[name].dtype.kind not in "fi":
+            raise ValueError(f"its {name} is coded as {payload[name].dtype} for {dtype}")
+        payload[name] = decode(Coded(payload[name], float(unit)), np.dtype(dtype))
     columns = [metrics[f"episodes/{name}"] for name in Episode._fields]
     reply = Reply(
         client=about["client"],
-        payload=payload_of(content.array_records[ARRAYS]),
+        payload=payload,
         weight=metrics["weight"],
         steps=metrics["num-examples"],
         episodes=tuple(Episode(*row) for row in zip(*columns, strict=True)),
