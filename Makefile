@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form robust participation \
-	overhead clean
+.PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form learners \
+	options robust participation overhead clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -18,6 +18,8 @@ help:
 	@echo "make methods    all methods on CartPole, one seed (about 45 minutes)"
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
+	@echo "make learners   episodes that each learner needs to the paper's returns (hours; resumable)"
+	@echo "make options    what certainty is worth to least squares (hours; resumable)"
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
 	@echo "make overhead   what checkpoints, validation and aggregation cost"
@@ -74,6 +76,12 @@ bench-dqn: setup-all
 
 closed-form: setup-all
 	$(BIN)/python benchmarks/closed_form.py
+
+learners: setup-all
+	$(BIN)/python benchmarks/learners.py
+
+options: setup-all
+	$(BIN)/python benchmarks/options.py
 
 robust: setup-all
 	$(BIN)/python benchmarks/robust.py

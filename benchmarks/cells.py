@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from fedqhd.experiment.run import training_returns
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,6 +37,19 @@ def run(name: str, cell: str, arguments: Sequence[str], seed: int) -> dict[str, 
     return summary
 
 
+def run_all(name: str, cells: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> dict[str, list[dict[str, Any]]]:
+    """The summaries of each cell, seed by seed."""
+    jobs = [(name, cell, cells[cell], seed) for seed in seeds for cell in cells]
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda job: run(*job), jobs))
+    return {cell: done[k :: len(cells)] for k, cell in enumerate(cells)}
+
+
+def curve(name: str, cell: str, seed: int, summary: Mapping[str, Any]) -> NDArray[Any]:
+    """The training return of every episode, mean of the clients."""
+    return training_returns(folder(name, cell, seed), summary["clients"], summary["episodes"]).mean(axis=0)
+
+
 def head() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout.strip()
@@ -47,12 +63,8 @@ def run_cells(
     seeds: Sequence[int],
     promised: Mapping[str, float],
 ) -> None:
-    jobs = [(name, cell, cells[cell], seed) for seed in seeds for cell in cells]
-    with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(lambda job: run(*job), jobs))
     rows = []
-    for k, cell in enumerate(cells):
-        summaries = done[k :: len(cells)]
+    for cell, summaries in run_all(name, cells, seeds).items():
         row = {
             "cell": cell,
             "command": f"fedqhd train {' '.join(cells[cell])}",

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from cells import ROOT, folder, head, run
+from cells import ROOT, curve, head, run_all
 from scipy.stats import trim_mean
 
-from fedqhd.experiment.run import LAST, training_returns
+from fedqhd.experiment.run import LAST
 
 NAME = "closed-form"
 SEEDS, REPORTED = range(20), 10
@@ -37,9 +36,8 @@ def measure(env: str, setting: str) -> dict[str, object]:
     goal, episodes = PAPER[env][SETTINGS.index(setting)], PAPER[env][2]
     cell = f"{env}, {setting}"
     arguments = ["--env", env, "--setting", setting, "--learner", "least-squares", "--episodes", str(episodes)]
-    with ThreadPoolExecutor(2) as pool:
-        summaries = list(pool.map(lambda seed: run(NAME, cell, arguments, seed), SEEDS))
-    curves = np.stack([training_returns(folder(NAME, cell, s), 5, episodes).mean(axis=0) for s in SEEDS])
+    summaries = run_all(NAME, {cell: arguments}, SEEDS)[cell]
+    curves = np.stack([curve(NAME, cell, seed, summary) for seed, summary in zip(SEEDS, summaries, strict=True)])
     last = [round(s["final_return"], 1) for s in summaries]
     return {
         "env": env, "setting": setting, "command": f"fedqhd train {' '.join(arguments)}", "commit": head(),

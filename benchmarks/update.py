@@ -39,7 +39,7 @@ def ours(agent: ReplayQHD):
     m = agent.replay
     args = (*agent._args, m.s, m.a, m.r, m.discount, m.s_next)
     rng = np.random.default_rng(1)
-    return lambda: kernels.replay_step(*args, m.sample(B, rng), ETA, agent._rows, agent._target_rows, agent._X)
+    return lambda: kernels.replay_step(*args, m.sample(B, rng), ETA, agent._rows, agent._target_rows, agent._kept)
 
 
 def numpy_update(agent: ReplayQHD):

@@ -113,12 +113,15 @@ def test_divergence_is_noticed(learner):
         learn()
 
 
-@pytest.mark.parametrize("learner", sorted(LEARNERS))
-def test_state_restores_the_same_future(learner, rng):
+@pytest.mark.parametrize(
+    ("learner", "features"),
+    [*((learner, "recompute") for learner in sorted(LEARNERS)), ("replay", "float32"), ("replay", "int8")],
+)
+def test_state_restores_the_same_future(learner, features, rng):
     """After restore, everything that follows is the same to the bit."""
-    agent = make(learner, batch_size=4)
+    agent = make(learner, batch_size=4, features=features)
     live(agent, 33, 1)
-    copy = make(learner, batch_size=4)
+    copy = make(learner, batch_size=4, features=features)
     copy.restore(agent.state())
     assert live(agent, 40, 2) == live(copy, 40, 2)
     np.testing.assert_array_equal(agent.W, copy.W)
@@ -137,6 +140,22 @@ def test_replay_overwrites_the_oldest():
     copy.restore(memory.state())
     copy.add(Transition(S[0], 9, 0.0, 0.9, S[1]))
     assert sorted(copy.a.tolist()) == [3, 4, 9]
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 7, 100])
+def test_rows_are_joined_where_one_goes_on_from_the_other(capacity, rng):
+    memory, s = Replay(capacity, 2), S[0]
+    for k in range(40):
+        s_next = rng.normal(size=2).astype(np.float32)
+        row = memory.add(Transition(s, k, 0.0, 0.9, s_next))
+        s = rng.normal(size=2).astype(np.float32) if rng.random() < 0.3 else s_next
+        after = (np.arange(memory.size) + 1) % capacity
+        goes_on = (memory.s_next[: memory.size] == memory.s[after]).all(axis=1)
+        goes_on[row] = False  # nothing came after it yet
+        np.testing.assert_array_equal(memory.joined[: memory.size], goes_on)
+        again = Replay(capacity, 2)
+        again.restore(memory.state())
+        np.testing.assert_array_equal(again.joined, memory.joined)
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "warm-start"])
@@ -168,6 +187,9 @@ def test_anchors_are_factorised_once(monkeypatch, rng):
         agent.fit_anchors(anchors, rng.normal(size=(20, 2)))
     assert len(made) == 1
     agent.fit_anchors(anchors.copy(), rng.normal(size=(20, 2)))
+    assert len(made) == 1
+    anchors[3, 1] += 1
+    agent.fit_anchors(anchors, rng.normal(size=(20, 2)))
     assert len(made) == 2
 
 

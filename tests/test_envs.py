@@ -7,7 +7,7 @@ import pytest
 
 from fedqhd.envs import ABSURD, make_anchors, make_env, make_scaler, random_states
 from fedqhd.interfaces import FedQHDError
-from worlds import IMAGE
+from worlds import CORRIDOR, IMAGE
 
 
 @pytest.fixture
@@ -123,3 +123,28 @@ def test_bad_anchor_files(cartpole, tmp_path, content, says):
 def test_environments_that_do_not_fit(env, says):
     with pytest.raises(FedQHDError, match=says):
         make_env(env)
+
+
+def test_a_repeated_action_adds_up_its_steps():
+    one, three = make_env(CORRIDOR), make_env(CORRIDOR, repeat=3)
+    (a, _), (b, _) = one.reset(seed=1), three.reset(seed=1)
+    done, rewards, lengths = False, [], []
+    while not done:
+        b, reward, done, truncated, info = three.step(1)
+        steps = [one.step(1) for _ in range(info["env_steps"])]
+        a = steps[-1][0]
+        np.testing.assert_array_equal(a, b)
+        assert (done, truncated) == steps[-1][2:4]
+        rewards.append((reward, sum(s[1] for s in steps)))
+        lengths.append(info["env_steps"])
+    assert all(x == y for x, y in rewards)
+    assert set(lengths[:-1]) == {3}  # the end may come within the last action
+    assert 1 <= lengths[-1] <= 3
+
+
+def test_a_repeated_action_ends_with_the_time():
+    env = make_env(CORRIDOR, repeat=7)
+    env.reset(seed=1)
+    steps = [env.step(0) for _ in range(3)]
+    assert [s[4]["env_steps"] for s in steps] == [7, 7, 6]
+    assert [s[3] for s in steps] == [False, False, True]

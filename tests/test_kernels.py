@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -108,6 +111,45 @@ def test_replay_step_equals_reference(wide, rng):
     delta = td_error(y, q_values(X, W), memory.a[rows])
     np.testing.assert_allclose(agent.W, semi_gradient(W, X, memory.a[rows], delta, 0.2), **CLOSE)
     np.testing.assert_array_equal(agent.W_target, W_target)
+
+
+def walk(agent, rng, steps):
+    """Episodes of five steps, ending in turn by the end and by the clock."""
+    s = rng.uniform(-2, 2, 5).astype(np.float32)
+    for k in range(steps):
+        s_next = rng.uniform(-2, 2, 5).astype(np.float32)
+        discount = 0.0 if k % 10 == 9 else 0.9
+        agent.observe(Transition(s, int(rng.integers(3)), float(rng.normal()), discount, s_next))
+        s = rng.uniform(-2, 2, 5).astype(np.float32) if k % 5 == 4 else s_next
+
+
+@pytest.mark.parametrize("features", ["float32", "int8"])
+def test_step_with_stored_features_equals_reference(wide, rng, features):
+    """Also after the ring has closed; the reference has the features that are kept, so int8 is held as closely."""
+    B = SETTINGS.batch_size
+    settings = dataclasses.replace(SETTINGS, features=features, replay_size=B, update_every=4 * B + 3)
+    agent = agent_with_weights(ReplayQHD, wide, rng, settings=settings)
+    agent.W_target[:] = random_weights(wide, 3, rng)
+    W, W_target, memory = agent.W.copy(), agent.W_target.copy(), agent.replay
+    walk(agent, rng, 4 * B + 2)
+    np.testing.assert_array_equal(agent.W, W)
+    rows = copy.deepcopy(agent._rng)
+    walk(agent, rng, 1)
+    rows = memory.sample(B, rows)
+
+    # X has Phi^H, the replay Phi, real and imaginary parts in turn.
+    Phi = agent._kept.astype(np.float64) * agent._scale
+    X = Phi.view(np.complex128).conj() if np.iscomplexobj(W) else Phi
+    half = 0.5 / (127 * np.sqrt(wide.D)) if features == "int8" else 0
+    assert np.abs((X - wide(memory.s)).view(np.float64)).max() <= half + 1e-7
+    joined = memory.joined[rows][:, None]
+    assert 0 < joined.sum() < B
+    # Ends of episodes are not in the replay, but made anew.
+    X_next = np.where(joined, X[(rows + 1) % B], wide(memory.s_next[rows]))
+    X = X[rows]
+    y = double_q_target(memory.r[rows], memory.discount[rows], q_values(X_next, W), q_values(X_next, W_target))
+    delta = td_error(y, q_values(X, W), memory.a[rows])
+    np.testing.assert_allclose(agent.W, semi_gradient(W, X, memory.a[rows], delta, 0.2), **CLOSE)
 
 
 @pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [2.0, 0.0, 2.0]])

@@ -66,7 +66,7 @@ def test_normal_equations_depend_on_the_rows_alone_to_the_bit(rng):
 def test_factors_solve_each_action_by_its_own_matrix(rng):
     X, a = data(rng)
     G, B = add_grams(np.zeros((3, 20, 20)), X, a), rng.normal(size=(20, 3))
-    solved = Factors(G, 0.7).solve(B)
+    solved = Factors(G.copy(), 0.7).solve(B)
     for k in range(3):
         np.testing.assert_allclose((G[k] + 0.7 * np.eye(20)) @ solved[:, k], B[:, k], atol=1e-9)
 
@@ -219,16 +219,25 @@ def test_targets_by_hand(trace, expected):
     discount = np.float32([0.5, 0.5, 0, 0.5, 0.5, 0])
     a = np.array([0, 0, 0, 1, 1, -1])
     y, residual = np.zeros(6, np.float32), np.full((6, 2), np.nan, np.float32)
-    value, squares = kernels.bellman(r, discount, a, Q, 0 * Q, trace, -np.inf, np.inf, 0.0, y, residual)
+    value, squares = kernels.bellman(r, discount, a, Q, 0 * Q, trace, False, -np.inf, np.inf, 0.0, y, residual)
     fifth = 1 + 0.5 * 6
     np.testing.assert_allclose(y[:5], [*expected, 1 + 0.5 * ((1 - trace) * 3 + trace * fifth), fifth])
     np.testing.assert_array_equal(residual[:5], np.where(np.equal.outer(a[:5], [0, 1]), y[:5, None], 0))
     assert not residual[5].any()
     assert value == pytest.approx((1 - trace) * 5 + trace * y[0])
     assert squares == pytest.approx(np.sum((y[:5] - Q[np.arange(5), a[:5]]) ** 2))
-    kernels.bellman(r, discount, a, Q, 0 * Q, trace, 2.0, 3.0, 0.0, y, residual)
+    kernels.bellman(r, discount, a, Q, 0 * Q, trace, False, 2.0, 3.0, 0.0, y, residual)
     assert y[:5].min() >= 2
     assert y[:5].max() <= 3
+
+
+def test_double_q_listens_to_the_lower_of_two():
+    """W likes action 0 (5 against 1). V says 3 of it, and 9 of the action that W would not take."""
+    Q, r, discount, a = np.float32([[0, 0], [5, 1]]), np.float32([1, 0]), np.float32([0.5, 0]), np.array([0, -1])
+    y, residual = np.zeros(2, np.float32), np.zeros((2, 2), np.float32)
+    for Q_V, best in ([[0, 0], [3, 9]], 3), ([[0, 0], [7, 9]], 5):
+        kernels.bellman(r, discount, a, Q, np.float32(Q_V), 0.0, True, -np.inf, np.inf, 0.0, y, residual)
+        assert y[0] == 1 + 0.5 * best
 
 
 def test_targets_do_not_depend_on_the_blocks(rng, monkeypatch):

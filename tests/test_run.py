@@ -145,6 +145,16 @@ def test_every_anchor_source_runs(tmp_path, source):
     assert np.all([np.any(W) for W in models(tmp_path)])
 
 
+def test_repeated_actions_are_trained_counted_and_saved(tmp_path):
+    summary = train(tiny(tmp_path, env=CORRIDOR, action_repeat=3, epsilon_end=1.0))
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert summary["env_steps"] == sum(r["length"] for r in rows)
+    # Every step but the last costs 0.1, so the return tells the length.
+    assert all(r["return"] == pytest.approx(-0.1 * r["length"] + (1.1 if r["return"] > -1.9 else 0)) for r in rows)
+    assert any(r["length"] % 3 for r in rows)
+    assert load_policy(tmp_path).action_repeat == 3
+
+
 @pytest.mark.parametrize("weights", ["steps", [0.9, 0.1]])
 def test_weights_change_the_average(tmp_path, weights):
     train(tiny(tmp_path / "a", setting="homogeneous"))

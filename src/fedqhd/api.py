@@ -38,7 +38,7 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 1) -> Array:
     rows = []
     for client in range(len(list((Path(run) / "models").glob("client-*.npz"))) or 1):
         policy = load_policy(run, client)
-        env = make_env(policy.env)
+        env = make_env(policy.env, repeat=policy.action_repeat)
         rows.append(greedy_returns(policy, env, episodes, seed, client))
         env.close()
     return np.array(rows)

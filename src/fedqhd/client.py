@@ -77,7 +77,9 @@ class LocalClient:
                 except FedQHDError as error:
                     raise FedQHDError(f"client {site}, episode {self.episodes}: {error}") from error
                 on_episode(played[-1])
+            start = perf_counter()
             self.agent.end_episode()
+            self.seconds["learning"] += perf_counter() - start
             self.episodes += 1
         return tuple(played)
 
@@ -93,7 +95,7 @@ class LocalClient:
             start = perf_counter()
             a = agent.act(s)
             acted = perf_counter()
-            state, reward, terminated, truncated, _ = env.step(a)  # type: ignore[arg-type]
+            state, reward, terminated, truncated, info = env.step(a)  # type: ignore[arg-type]
             r = float(reward)
             s_next = scaler(state)
             stepped = perf_counter()
@@ -108,7 +110,7 @@ class LocalClient:
             environment += stepped - acted
             learning += learned - stepped
             total += r
-            length += 1
+            length += info.get("env_steps", 1)
             done = terminated or truncated
             s = s_next
         for name, spent in zip(self.seconds, (environment, acting, learning), strict=True):

@@ -19,12 +19,13 @@ ABSURD = 1e6
 
 
 def make_env(
-    env_id: str, *, dynamics: Mapping[str, float] | None = None, **kwargs: Any
+    env_id: str, *, repeat: int = 1, dynamics: Mapping[str, float] | None = None, **kwargs: Any
 ) -> gymnasium.Env[Array, np.int64]:
     """A Gymnasium environment with vector observations and discrete actions, or why it is none.
 
-    `dynamics` sets constants of its physics: arguments of its constructor (LunarLander's gravity and wind) or
-    numbers that it holds (CartPole's length, Acrobot's LINK_MASS_1, MountainCar's force).
+    `repeat` keeps every action for so many steps. `dynamics` sets constants of its physics: arguments of its
+    constructor (LunarLander's gravity and wind) or numbers that it holds (CartPole's length, Acrobot's LINK_MASS_1,
+    MountainCar's force).
     """
     try:
         # The passive checker costs as much as a step of CartPole.
@@ -43,7 +44,27 @@ def make_env(
         raise FedQHDError(
             f"env={env_id!r} has observations {space}: a vector of numbers is needed, not images or symbols"
         )
-    return env
+    return ActionRepeat(env, repeat) if repeat > 1 else env
+
+
+class ActionRepeat(gymnasium.Wrapper[Array, np.int64, Array, np.int64]):
+    """Keeps an action for `repeat` steps and adds up their rewards; `info["env_steps"]` says how many there were.
+
+    Where one step hardly matters, the values of actions hardly differ, and less than the error of any estimate.
+    """
+
+    def __init__(self, env: gymnasium.Env[Array, np.int64], repeat: int) -> None:
+        super().__init__(env)
+        self.repeat = repeat
+
+    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for step in range(1, self.repeat + 1):  # noqa: B007
+            state, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return state, total, terminated, truncated, {**info, "env_steps": step}
 
 
 Range = tuple[str, float, float]

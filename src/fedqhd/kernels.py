@@ -204,6 +204,30 @@ def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, seen, phi
 
 
 @_jit
+def _bootstrap(x, W, W_target, first, last, q_next, q_target):  # type: ignore[no-untyped-def]
+    """Add what components first..last of Phi(s') are worth to W and to W_target, action by action."""
+    for k in range(W.shape[0]):
+        online, delayed = _two_dots(x, W[k, first:last], W_target[k, first:last])
+        q_next[k] += online
+        q_target[k] += delayed
+
+
+@_jit
+def _steps(rows, R, discount, q, q_next, q_target, eta, step):  # type: ignore[no-untyped-def]
+    """step_i = eta delta_i, double-Q: W chooses the action, W_target values it. Returns sum |delta|."""
+    total = f32(0.0)
+    for i in range(rows.shape[0]):
+        best = 0
+        for k in range(1, q_next.shape[1]):
+            if q_next[i, k] > q_next[i, best]:
+                best = k
+        delta = R[rows[i]] + discount[rows[i]] * q_target[i, best] - q[i]
+        total += abs(delta)
+        step[i] = f32(eta) * delta
+    return total
+
+
+@_jit
 def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, W_target, X):  # type: ignore[no-untyped-def]
     """Summed double-Q semi-gradient step on the minibatch `rows` of the replay. Returns sum |delta|.
 
@@ -213,9 +237,8 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
     per = 2 if kind == COMPLEX else 1
     D = _dimension(kind, Omega, items)
     block = np.empty(per * BLOCK, np.float32)
-    q = np.zeros(B, np.float32)
-    q_next = np.zeros((B, actions), np.float32)
-    q_target = np.zeros((B, actions), np.float32)
+    q, step = np.zeros(B, np.float32), np.empty(B, np.float32)
+    q_next, q_target = np.zeros((B, actions), np.float32), np.zeros((B, actions), np.float32)
     for lo in range(0, D, BLOCK):
         hi = min(lo + BLOCK, D)
         first, last = per * lo, per * hi
@@ -223,24 +246,11 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
             row = rows[i]
             x = block[: last - first]
             _encode(kind, S_next[row], Omega, b, items, lo, hi, x)
-            for k in range(actions):
-                online, delayed = _two_dots(x, W[k, first:last], W_target[k, first:last])
-                q_next[i, k] += online
-                q_target[i, k] += delayed
+            _bootstrap(x, W, W_target, first, last, q_next[i], q_target[i])
             x = X[i, first:last]
             _encode(kind, S[row], Omega, b, items, lo, hi, x)
             q[i] += _dot(x, W[A[row], first:last])
-    total = f32(0.0)
-    step = np.empty(B, np.float32)
-    for i in range(B):
-        row = rows[i]
-        best = 0
-        for k in range(1, actions):
-            if q_next[i, k] > q_next[i, best]:
-                best = k
-        delta = R[row] + discount[row] * q_target[i, best] - q[i]
-        total += abs(delta)
-        step[i] = f32(eta) * delta
+    total = _steps(rows, R, discount, q, q_next, q_target, eta, step)
     for lo in range(0, per * D, BLOCK):
         hi = min(lo + BLOCK, per * D)
         for i in range(B):
@@ -251,17 +261,74 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
 
 
 @_jit
-def bellman(r, discount, a, Q, Q_V, trace, low, high, value, y, residual):  # type: ignore[no-untyped-def]
+def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next, rows, eta, W, W_target, phi):  # type: ignore[no-untyped-def]
+    """The same step where the replay keeps Phi(s) as scale * X, in float32 or int8.
+
+    The features of s' are those of the row after it, if that goes on from it; at the end of an episode they are made
+    anew, in phi (R,), unless it has no future to value.
+    """
+    B, actions, width = rows.shape[0], W.shape[0], W.shape[1]
+    D = _dimension(kind, Omega, items)
+    block = np.empty(BLOCK, np.float32)
+    q, step = np.zeros(B, np.float32), np.empty(B, np.float32)
+    q_next, q_target = np.zeros((B, actions), np.float32), np.zeros((B, actions), np.float32)
+    for lo in range(0, width, BLOCK):
+        hi = min(lo + BLOCK, width)
+        x = block[: hi - lo]
+        for i in range(B):
+            row = rows[i]
+            if joined[row]:
+                stored = X[(row + 1) % X.shape[0], lo:hi]
+                for d in range(hi - lo):
+                    x[d] = f32(stored[d])
+                _bootstrap(x, W, W_target, lo, hi, q_next[i], q_target[i])
+            w, stored = W[A[row], lo:hi], X[row, lo:hi]
+            part = f32(0.0)
+            for d in range(hi - lo):
+                part += f32(stored[d]) * w[d]
+            q[i] += part
+    for i in range(B):
+        q[i] *= scale
+        if joined[rows[i]]:
+            for k in range(actions):
+                q_next[i, k] *= scale
+                q_target[i, k] *= scale
+        elif discount[rows[i]] > _ZERO:
+            _encode(kind, S_next[rows[i]], Omega, b, items, 0, D, phi)
+            _bootstrap(phi, W, W_target, 0, width, q_next[i], q_target[i])
+    total = _steps(rows, R, discount, q, q_next, q_target, eta, step)
+    for lo in range(0, width, BLOCK):
+        hi = min(lo + BLOCK, width)
+        for i in range(B):
+            w, stored, c = W[A[rows[i]], lo:hi], X[rows[i], lo:hi], step[i] * scale
+            for d in range(hi - lo):
+                w[d] += c * f32(stored[d])
+    return total
+
+
+@_jit
+def quantise(phi, scale, row):  # type: ignore[no-untyped-def]
+    """row = phi / scale, rounded: |phi| is at most 127 scale."""
+    up = _ONE / scale
+    for d in range(phi.shape[0]):
+        row[d] = np.int8(np.floor(phi[d] * up + _HALF))
+
+
+@_jit
+def bellman(r, discount, a, Q, Q_V, trace, double, low, high, value, y, residual):  # type: ignore[no-untyped-def]
     """Targets of consecutive transitions, the last first, into y, and y - Q_V in each row's action into residual:
 
     y_t = clip(r_t + discount_t v_t+1),   v_t = (1 - trace) max_a Q(s_t, a) + trace y_t
 
-    `value` is v of the state after the last row. Returns v of the first, and the sum of (y - Q)^2.
+    With `double` the maximum counts for no more than what Q_V makes of the action that attains it. `value` is v of the
+    state after the last row. Returns v of the first, and the sum of (y - Q)^2.
     """
     squares = 0.0
     for t in range(len(r) - 1, -1, -1):
         k = a[t]
         best = Q[t].max()
+        if double:
+            best = min(best, Q_V[t, Q[t].argmax()])
         y[t] = min(max(r[t] + discount[t] * value, low), high)
         residual[t] = 0
         value = best

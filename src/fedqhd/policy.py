@@ -17,13 +17,17 @@ from fedqhd.models import load_model
 class Policy:
     """The greedy policy of one client; `predict` is Stable-Baselines3's, so its tools take it."""
 
-    def __init__(self, model: Model, scaler: StateScaler, env: str, epsilon: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, model: Model, scaler: StateScaler, env: str, epsilon: float = 0.0, action_repeat: int = 1, seed: int = 0
+    ) -> None:
         if len(scaler.shift) != model.n:
             raise FedQHDError(f"a scaler of {len(scaler.shift)} variables does not fit a model of {model.n}")
         self.model = model
         self.scaler = scaler
         self.env = env
         self.epsilon = epsilon
+        self.action_repeat = action_repeat
+        """Steps of the environment for which it was trained to keep an action."""
         self._rng = rng.generator(seed, rng.PUBLIC, "policy")
 
     def q(self, obs: Array) -> Array:
@@ -54,7 +58,8 @@ class Policy:
 
     def save(self, path: str | Path) -> None:
         scaler = {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
-        about = {"kind": self.model.kind, "env": self.env, "epsilon": self.epsilon, **self.model.about()}
+        own = {"env": self.env, "epsilon": self.epsilon, "action_repeat": self.action_repeat}
+        about = {"kind": self.model.kind, **own, **self.model.about()}
         write_arrays(path, {**self.model.arrays(), **scaler}, about)
 
     @classmethod
@@ -63,7 +68,7 @@ class Policy:
         try:
             model = load_model(arrays, about, str(path))
             scaler = StateScaler(*(arrays[f"scaler.{k}"] for k in StateScaler._fields))
-            return cls(model, scaler, about["env"], about["epsilon"])
+            return cls(model, scaler, about["env"], about["epsilon"], about.get("action_repeat", 1))
         except KeyError as error:
             raise damaged(path, f"{error} is missing") from error
 

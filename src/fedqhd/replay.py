@@ -16,14 +16,21 @@ class Replay:
         self.r = np.zeros(capacity, np.float32)
         self.discount = np.zeros(capacity, np.float32)
         self.s_next = np.zeros((capacity, n), np.float32)
+        self.joined = np.zeros(capacity, np.bool_)
+        """Whether the transition after a row goes on from it: then its state is this one's next state."""
         self.size = 0
         self._at = 0
 
-    def add(self, t: Transition) -> None:
+    def add(self, t: Transition) -> int:
+        """The row that it got."""
         i = self._at
+        # A row is overwritten before the one after it, so what is joined stays so.
+        self.joined[i - 1] = self.size > 0 and np.array_equal(self.s_next[i - 1], t.s)
         self.s[i], self.a[i], self.r[i], self.discount[i], self.s_next[i] = t
+        self.joined[i] = False
         self._at = (i + 1) % len(self.a)
         self.size = max(self.size, i + 1)
+        return i
 
     def sample(self, B: int, rng: np.random.Generator) -> Array:
         """B rows, uniformly and with replacement."""
@@ -34,12 +41,13 @@ class Replay:
         k = self.size
         return {
             "s": self.s[:k].copy(), "a": self.a[:k].copy(), "r": self.r[:k].copy(),
-            "discount": self.discount[:k].copy(), "s_next": self.s_next[:k].copy(), "at": np.array(self._at),
+            "discount": self.discount[:k].copy(), "s_next": self.s_next[:k].copy(), "joined": self.joined[:k].copy(),
+            "at": np.array(self._at),
         }  # fmt: skip
 
     def restore(self, p: Payload) -> None:
         self.size, self._at = len(p["a"]), int(p["at"])
-        for name in ("s", "a", "r", "discount", "s_next"):
+        for name in ("s", "a", "r", "discount", "s_next", "joined"):
             getattr(self, name)[: self.size] = p[name]
 
 

@@ -130,7 +130,7 @@ class LeastSquaresQHD(QHD):
             Q, R = X[block] @ weights, residual[: hi - block.start]
             value, part = kernels.bellman(
                 m.r[block], m.discount[block], a[block], Q[:, : V.shape[1]], Q[:, V.shape[1] :],
-                c.trace, low, high, value, y[block], R,
+                c.trace, c.double_q == "clipped", low, high, value, y[block], R,
             )  # fmt: skip
             squares += part
             b += X[block].T @ R

@@ -28,12 +28,14 @@ class QHDSettings(Exploration):
     batch_size: int = 32
     update_every: int = 1
     replay_size: int = 10_000
+    features: str = "recompute"
     lam: float = 1e-2
     compile: str = "warm-start"
     fit_lam: float = 0.3
     ridge: str = "given"
     sweeps: int = 10
     trace: float = 0.0
+    double_q: str = "off"
     damping: float = 0.3
     refit: float = 0.1
     clip: str = "returns"
@@ -61,7 +63,8 @@ class QHD(ABC):
         self._phi = np.zeros(self._rows.shape[1], np.float32)
         self._seen = np.full(encoder.n, np.nan, np.float32)
         self._q = np.zeros(actions, np.float32)
-        self._anchors: Array | None = None
+        self._anchors: Array = np.empty((0, encoder.n), np.float32)
+        self._X: Array = np.empty((0, encoder.D))
         self._ridge: Ridge | None = None
 
     def act(self, s: Array) -> int:
@@ -78,9 +81,9 @@ class QHD(ABC):
         return int(a)
 
     def q(self, s: Array) -> Array:
-        """Reference values in float64; at the anchors from the features kept for compilation."""
-        X = self._ridge.X if self._ridge is not None and s is self._anchors else self.encoder(s)
-        return q_values(X, self.W)
+        """Reference values in float64. The features of the last states asked for are kept: they are likely anchors, at
+        which a teacher is to be compiled."""
+        return q_values(self._features(s), self.W)
 
     def model(self) -> Model:
         return Readout(self.encoder, self.W.copy())
@@ -122,9 +125,14 @@ class QHD(ABC):
         else:
             self._set(self.W + ridge.solve(Q - q_values(ridge.X, self.W)))
 
+    def _features(self, s: Array) -> Array:
+        if not np.array_equal(s, self._anchors):
+            self._anchors, self._X, self._ridge = s.copy(), self.encoder(s), None
+        return self._X
+
     def ridge(self, anchors: Array) -> Ridge:
-        if self._ridge is None or anchors is not self._anchors:
-            self._ridge, self._anchors = Ridge(self.encoder(anchors), self.settings.lam), anchors
+        X = self._features(anchors)
+        self._ridge = self._ridge or Ridge(X, self.settings.lam)
         return self._ridge
 
     def params(self) -> Payload:
@@ -182,21 +190,44 @@ class ReplayQHD(QHD):
         super().__init__(*args)
         self.W_target = self.W.copy(order="F")
         self._target_rows = real_view(self.W_target)
-        self._X = np.zeros((self.settings.batch_size, len(self._phi)), np.float32)
+        self._phi_next = np.zeros_like(self._phi)
         self._steps = 0
         self.replay = Replay(self.settings.replay_size, self.encoder.n)
+        c, rounded = self.settings, self.settings.features == "int8"
+        # Hypervectors of the whole replay, or of one minibatch. Untouched pages of zeros cost nothing.
+        rows = c.batch_size if c.features == "recompute" else c.replay_size
+        self._kept: Array = np.zeros((rows, len(self._phi)), np.int8 if rounded else np.float32)
+        # |Phi_d| is at most D^-1/2, and int8 reaches 127.
+        self._scale = np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
 
     def observe(self, t: Transition) -> None:
         memory, B = self.replay, self.settings.batch_size
-        memory.add(t)
+        self._store(memory.add(t), t.s)
         self._steps += 1
         if memory.size < B or self._steps % self.settings.update_every:
             return
-        delta = kernels.replay_step(
-            *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
-            memory.sample(B, self._rng), self.eta, self._rows, self._target_rows, self._X,
-        )  # fmt: skip
+        rows = memory.sample(B, self._rng)
+        if self.settings.features == "recompute":
+            delta = kernels.replay_step(
+                *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
+                rows, self.eta, self._rows, self._target_rows, self._kept,
+            )  # fmt: skip
+        else:
+            delta = kernels.stored_step(
+                *self._args, self._kept, self._scale, memory.joined, memory.a, memory.r, memory.discount, memory.s_next,
+                rows, self.eta, self._rows, self._target_rows, self._phi_next,
+            )  # fmt: skip
         self._learned(delta, t)
+
+    def _store(self, row: int, s: Array) -> None:
+        """Keep Phi(s), which acting has just made, with its transition."""
+        if self.settings.features == "recompute":
+            return
+        kernels.refresh(*self._args, s, self._seen, self._phi)
+        if self.settings.features == "int8":
+            kernels.quantise(self._phi, self._scale, self._kept[row])
+        else:
+            self._kept[row] = self._phi
 
     def sync_target(self) -> None:
         self.W_target[:] = self.W
@@ -210,3 +241,5 @@ class ReplayQHD(QHD):
         self.W_target[:] = p["W_target"]
         self._steps = int(p["steps"])
         self.replay.restore(under(p, "replay."))
+        for row, s in enumerate(self.replay.s[: self.replay.size]):
+            self._store(row, s)

@@ -1,5 +1,6 @@
 """Where clients live."""
 
 from fedqhd.engines.local import LocalEngine
+from fedqhd.engines.process import ProcessEngine, cores
 
-__all__ = ["LocalEngine"]
+__all__ = ["LocalEngine", "ProcessEngine", "cores"]

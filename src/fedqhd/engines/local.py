@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import process_time
+from typing import TypeVar
 
 from fedqhd.client import LocalClient, ignore
 from fedqhd.interfaces import Episode, Federation, Payload, Reply
+
+T = TypeVar("T")
 
 
 class LocalEngine:
@@ -26,6 +30,12 @@ class LocalEngine:
     def finish(self, teacher: Payload) -> None:
         for client in self.clients:
             self.federation.install(client, teacher)
+
+    def each(self, f: Callable[[LocalClient], T]) -> list[T]:
+        return [f(client) for client in self.clients]
+
+    def cpu_seconds(self) -> float:
+        return process_time()
 
     def close(self) -> None:
         for client in self.clients:

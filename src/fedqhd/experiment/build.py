@@ -51,8 +51,8 @@ PUBLIC_STATES = 500
 
 TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
-TEACHER_STEPS = 2
-"""Steps that it plays for each anchor, so that a few long episodes do not fill the anchors."""
+TEACHER_STEPS = 1
+"""Steps that it plays for each anchor; half of the anchors are states met in them."""
 
 ATTEMPTS = 3
 """How often a round is played for want of valid replies before the run ends."""
@@ -84,11 +84,16 @@ def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
 
 def make_qhd(c: Config, client: int, public: Array, actions: int) -> Agent:
     encoder = make_encoder(c, client, public.shape[1])
-    settings = settings_of(QHDSettings, c)
+    settings = dataclasses.replace(settings_of(QHDSettings, c), features=kept_as(c))
     if c.step == "normalised" and c.learner != "least-squares":
         B = 1 if c.learner == "online" else c.batch_size
         settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public)))
     return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
+
+
+def kept_as(c: Config) -> str:
+    """How a replay keeps its hypervectors: by default rounded to int8, the fastest at every dimension."""
+    return "int8" if c.features == "auto" else c.features
 
 
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
@@ -135,7 +140,7 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
         own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
         student = OnlineQHD(encoder, actions, settings, own)
         student.fit_anchors(anchors, Q)
-        env = make_env(c.env)
+        env = make_env(c.env, repeat=c.action_repeat)
         met = scaler(states_met(env, TEACHER_STEPS * len(anchors), own, lambda s: student.act(scaler(s))))
         env.close()
         kept = len(anchors) // 2
@@ -197,7 +202,7 @@ def liars(c: Config) -> list[int]:
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
     """The clients of a run, and what they share. Everything random comes from c.seed."""
-    env = make_env(c.env)
+    env = make_env(c.env, repeat=c.action_repeat)
     scaler = make_scaler(env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler"))
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     anchors = None
@@ -209,7 +214,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     check_dynamics(env, c.env, ranges)
     env.close()
     dynamics = [draw_dynamics(ranges, rng.generator(c.seed, i, "world")) for i in range(c.clients)]
-    envs = [make_env(c.env, dynamics=d) for d in dynamics]
+    envs = [make_env(c.env, repeat=c.action_repeat, dynamics=d) for d in dynamics]
     # An oracle is one agent that has the environments of all.
     groups = [envs] if c.method.startswith("oracle") else [[e] for e in envs]
     check_size(c, range(len(groups)), actions)
@@ -225,7 +230,7 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
 def warm_up(c: Config) -> None:
     """Compile the kernels this run will use, or load them from their cache, before any clock runs."""
     encoder = ENCODERS[c.encoder].sample(1, 8, 1.0, np.random.default_rng(0))
-    settings = dataclasses.replace(settings_of(QHDSettings, c), batch_size=1, update_every=1)
+    settings = dataclasses.replace(settings_of(QHDSettings, c), batch_size=1, update_every=1, features=kept_as(c))
     agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
     s = np.zeros(1, np.float32)
     agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))

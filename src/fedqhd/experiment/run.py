@@ -238,12 +238,13 @@ def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[
     """Save the models, evaluate them, and say what came out."""
     greedy, nominal = [], []
     for client in clients:
-        policy = Policy(client.agent.model(), world.scaler, c.env, client.agent.epsilon)
+        policy = Policy(client.agent.model(), world.scaler, c.env, client.agent.epsilon, c.action_repeat)
         policy.save(model_path(c.folder, client.index))
         for site, env in enumerate(client.envs, start=client.index):
             greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
             if c.dynamics:
-                nominal.append(greedy_returns(policy, make_env(c.env), c.eval_episodes, c.seed, site).mean())
+                usual = make_env(c.env, repeat=c.action_repeat)
+                nominal.append(greedy_returns(policy, usual, c.eval_episodes, c.seed, site).mean())
     final = final_returns(training_returns(c.folder, c.clients, c.episodes))
     seconds = totals["seconds"]
     solvers = [client.agent for client in clients if isinstance(client.agent, LeastSquaresQHD)]

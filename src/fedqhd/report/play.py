@@ -24,8 +24,9 @@ def play(policy: Policy, gif: Path | None, seed: int = 0) -> float:
     """One greedy episode, written to `gif`, or shown in a window if that is None. Returns its return."""
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    env = make_env(policy.env, render_mode="rgb_array" if gif else "human")
-    every = max(1, round(env.metadata.get("render_fps", FRAMES_A_SECOND) / FRAMES_A_SECOND))
+    env = make_env(policy.env, repeat=policy.action_repeat, render_mode="rgb_array" if gif else "human")
+    rate = env.metadata.get("render_fps", FRAMES_A_SECOND) / policy.action_repeat
+    every = max(1, round(rate / FRAMES_A_SECOND))
     frames: list[Image.Image] = []
     obs, _ = env.reset(seed=rng.env_seed(seed, rng.PUBLIC, "play", 0))
     total, step, done = 0.0, 0, False
@@ -42,7 +43,6 @@ def play(policy: Policy, gif: Path | None, seed: int = 0) -> float:
     env.close()
     if gif:
         gif.parent.mkdir(parents=True, exist_ok=True)
-        frames[0].save(
-            gif, save_all=True, append_images=frames[1:], duration=1000 // FRAMES_A_SECOND, loop=0, optimize=True
-        )
+        duration = round(1000 * every / rate)
+        frames[0].save(gif, save_all=True, append_images=frames[1:], duration=duration, loop=0, optimize=True)
     return total

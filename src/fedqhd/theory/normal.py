@@ -56,13 +56,13 @@ class NormalEquations:
 
 
 class Factors:
-    """Cholesky factors of G_a + lam I."""
+    """Cholesky factors of G_a + lam I. They are made in place of G, which is used up."""
 
     def __init__(self, G: Array, lam: float) -> None:
         self.lam = lam
         self.cholesky = []
         for gram in G:
-            H = gram.copy()
+            H = gram.T  # symmetric, but only this is in LAPACK's order
             H[np.diag_indices_from(H)] += lam
             factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
             pivots = np.diagonal(factor[0]) ** 2

@@ -48,7 +48,8 @@ class Ridge:
             # the part of Q that X cannot reach, divided by lam; X^T cancels it up to eps trace(G) / lam.
             if lam <= (np.finfo(float).eps * max(m, p) if self.primal else 1e-6) * np.trace(G):
                 raise np.linalg.LinAlgError
-            self._cholesky = scipy.linalg.cho_factor(G, lower=True, overwrite_a=True, check_finite=False)
+            # G is symmetric, and only its transpose is in LAPACK's order: without it, it would be copied.
+            self._cholesky = scipy.linalg.cho_factor(G.T, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
             self._svd = scipy.linalg.svd(real, full_matrices=False, check_finite=False)
 

@@ -1,0 +1,176 @@
+"""Clients in worker processes, one a core. They live there: only teachers, replies and episodes travel."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from time import process_time
+from typing import Any, NamedTuple, TypeVar
+
+from fedqhd.client import LocalClient, ignore
+from fedqhd.interfaces import Episode, Federation, FedQHDError, Payload, Reply
+
+T = TypeVar("T")
+Tell = Callable[[Episode], None]
+Task = Callable[[LocalClient, Federation, Tell], Any]
+"""What a worker does with each of its clients, its own copy of the federation, and whom it tells of episodes."""
+
+GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+PATIENCE = 5.0
+"""Seconds that a worker has to end by itself."""
+
+
+def cores() -> int:
+    """Cores that this process may use; 1 where processes cannot be forked."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _round(teacher: Payload | None, episodes: int, client: LocalClient, federation: Federation, tell: Tell) -> Reply:
+    return client.round(federation, teacher, episodes, tell)
+
+
+def _install(teacher: Payload, client: LocalClient, federation: Federation, tell: Tell) -> None:
+    federation.install(client, teacher)
+
+
+def _apply(f: Callable[[LocalClient], T], client: LocalClient, federation: Federation, tell: Tell) -> T:
+    return f(client)
+
+
+def _work(
+    clients: Sequence[LocalClient], federation: Federation, pipe: Connection, others: Sequence[Connection]
+) -> None:
+    """A worker's life: tasks in; episodes, results and errors out; the end with the parent's end of the pipe."""
+    # Fork leaves the ends of other pipes open here, which would keep a worker waiting for a parent that is gone.
+    for end in others:
+        end.close()
+    # Ctrl-C is the parent's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def tell(episode: Episode) -> None:
+        pipe.send(("episode", episode))
+
+    with contextlib.suppress(*GONE):
+        while True:
+            task, wanted = pipe.recv()
+            try:
+                for client in clients:
+                    if client.index in wanted:
+                        pipe.send(("result", (client.index, task(client, federation, tell))))
+                pipe.send(("idle", process_time()))
+            except GONE:
+                return
+            except Exception as error:
+                ours = str(error) if isinstance(error, FedQHDError) else ""
+                pipe.send(("error", (ours, traceback.format_exc())))
+
+
+class _Worker(NamedTuple):
+    process: Any
+    pipe: Connection
+    clients: tuple[int, ...]
+
+    def fate(self) -> str:
+        """How it died, and whom it took along."""
+        self.process.join(PATIENCE)
+        code = self.process.exitcode
+        how = f"by signal {-code}" if code and code < 0 else f"with exit code {code}"
+        return f"the worker process of clients {', '.join(map(str, self.clients))} ended {how}"
+
+
+class ProcessEngine:
+    """The same rounds as in one process, to the bit: each client computes what it would there."""
+
+    def __init__(
+        self,
+        clients: Sequence[LocalClient],
+        federation: Federation,
+        on_episode: Tell = ignore,
+        workers: int | None = None,
+    ) -> None:
+        clients = sorted(clients, key=lambda c: c.index)
+        count = min(workers or cores(), len(clients))
+        self.on_episode = on_episode
+        self._workers: list[_Worker] = []
+        self._cpu: dict[int, float] = {}
+        fork = multiprocessing.get_context("fork")
+        ours: list[Connection] = []
+        for k in range(count):
+            share = clients[k::count]
+            here, there = fork.Pipe()
+            ours.append(here)
+            process = fork.Process(target=_work, args=(share, federation, there, [*ours]), daemon=True)
+            with warnings.catch_warnings():
+                # Python warns of forking beside threads; those of BLAS hold no lock here and are made anew there.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            there.close()
+            self._workers.append(_Worker(process, here, tuple(c.index for c in share)))
+
+    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
+        return self._do(partial(_round, teacher, episodes), clients)
+
+    def finish(self, teacher: Payload) -> None:
+        self._do(partial(_install, teacher))
+
+    def each(self, f: Callable[[LocalClient], T]) -> list[T]:
+        """f of every client, where it lives; f and its results must pickle."""
+        return self._do(partial(_apply, f))
+
+    def cpu_seconds(self) -> float:
+        return process_time() + sum(self._cpu.values())
+
+    def _do(self, task: Task, clients: Sequence[int] | None = None) -> list[Any]:
+        """The results, ordered by client."""
+        results: dict[int, Any] = {}
+        busy = {}
+        for worker in self._workers:
+            wanted = set(worker.clients if clients is None else clients)
+            if wanted.intersection(worker.clients):
+                self._send(worker, (task, wanted))
+                busy[worker.pipe] = worker
+        while busy:
+            for pipe in wait(list(busy)):
+                worker = busy[pipe]  # type: ignore[index]
+                kind, value = self._receive(worker)
+                if kind == "episode":
+                    self.on_episode(value)
+                elif kind == "result":
+                    results[value[0]] = value[1]
+                elif kind == "idle":
+                    self._cpu[worker.clients[0]] = value
+                    del busy[worker.pipe]
+                else:
+                    sentence, trace = value
+                    raise FedQHDError(sentence) if sentence else RuntimeError(f"in a worker process:\n{trace}")
+        return [results[i] for i in sorted(results)]
+
+    def _send(self, worker: _Worker, message: Any) -> None:
+        try:
+            worker.pipe.send(message)
+        except GONE as error:
+            raise FedQHDError(worker.fate()) from error
+
+    def _receive(self, worker: _Worker) -> tuple[str, Any]:
+        try:
+            return worker.pipe.recv()
+        except GONE as error:
+            raise FedQHDError(worker.fate()) from error
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.pipe.close()
+            worker.process.terminate()
+        for worker in self._workers:
+            worker.process.join(PATIENCE)
+        self._workers.clear()

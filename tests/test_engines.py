@@ -1,0 +1,146 @@
+"""Where clients live must not matter to what they compute."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from conftest import tiny
+from fedqhd.engines import LocalEngine, ProcessEngine
+from fedqhd.experiment.build import build
+from fedqhd.federation import plan_rounds, run_rounds
+from fedqhd.interfaces import FedQHDError
+from worlds import CORRIDOR
+
+
+def pid_of(client):
+    return os.getpid()
+
+
+def state_of(client):
+    return client.state()
+
+
+def stumble(client):
+    raise ZeroDivisionError(f"client {client.index} fell")
+
+
+def refuse(client):
+    raise FedQHDError(f"client {client.index} would rather not")
+
+
+def burn(client):
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+
+
+def engines(tmp_path, workers=2, **settings):
+    made = []
+    for kind in (LocalEngine, ProcessEngine):
+        clients, world = build(tiny(tmp_path, **settings))
+        options = {"workers": workers} if kind is ProcessEngine else {}
+        made.append((kind(clients, world.federation, **options), world.federation))
+    return made
+
+
+@pytest.fixture
+def engine(tmp_path):
+    clients, world = build(tiny(tmp_path, clients=3, env=CORRIDOR))
+    engine = ProcessEngine(clients, world.federation, workers=2)
+    yield engine
+    engine.close()
+
+
+def gone(pid):
+    """True once no such process is left, not even a dead one that nobody has buried."""
+    for _ in range(100):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"setting": "homogeneous"},
+        {"setting": "heterogeneous", "clients": 3},
+        {"setting": "heterogeneous", "anchor_source": "teacher", "learner": "least-squares"},
+        {"setting": "heterogeneous", "anchor_source": "visited", "learner": "online"},
+        {"method": "fedavg-dqn", "learning_starts": 10, "widths": [8]},
+    ],
+    ids=lambda s: "-".join(str(v) for v in s.values()),
+)
+def test_workers_compute_what_one_process_does(tmp_path, settings):
+    ends, told = [], []
+    for engine, federation in engines(tmp_path, env=CORRIDOR, **settings):
+        episodes = []
+        engine.on_episode = episodes.append
+        try:
+            history = list(run_rounds(engine, federation, plan_rounds(6, 4)))
+            ends.append((history, engine.each(state_of)))
+        finally:
+            engine.close()
+        told.append(sorted(episodes))
+    (local, states), (process, states_there) = ends
+    assert told[0] == told[1]
+    for (_, replies, teacher), (_, replies_there, teacher_there) in zip(local, process, strict=True):
+        assert [r._replace(payload={}, seconds={}) for r in replies] == [
+            r._replace(payload={}, seconds={}) for r in replies_there
+        ]
+        assert teacher.keys() == teacher_there.keys()
+        assert all(np.array_equal(teacher[k], teacher_there[k]) for k in teacher)
+    for one, other in zip(states, states_there, strict=True):
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[k], other[k]) for k in one)
+
+
+def test_clients_stay_in_their_worker(engine):
+    first, second = engine.each(pid_of), engine.each(pid_of)
+    assert first == second
+    assert len(set(first)) == 2
+    assert first[0] == first[2] != first[1]
+    assert os.getpid() not in first
+
+
+def test_some_clients_take_part(engine):
+    replies = engine.round(None, 2, [2, 1])
+    assert [r.client for r in replies] == [1, 2]
+    played = [len(r.episodes) for r in engine.round(None, 1)]
+    assert played == [1, 1, 1]
+
+
+def test_an_error_surfaces_with_its_traceback(engine):
+    with pytest.raises(RuntimeError, match=r"(?s)in stumble.*ZeroDivisionError: client [01] fell"):
+        engine.each(stumble)
+
+
+def test_our_own_errors_stay_one_sentence(engine):
+    with pytest.raises(FedQHDError, match=r"^client [01] would rather not$"):
+        engine.each(refuse)
+
+
+def test_a_killed_worker_is_named(engine):
+    victim = engine.each(pid_of)[0]
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(FedQHDError, match="worker process of clients 0, 2 ended by signal 9"):
+        engine.round(None, 2)
+
+
+def test_nothing_is_left_running(engine):
+    pids = set(engine.each(pid_of))
+    engine.close()
+    assert all(gone(pid) for pid in pids)
+
+
+def test_cpu_seconds_count_the_workers(engine):
+    before = engine.cpu_seconds()
+    engine.each(burn)
+    assert engine.cpu_seconds() - before > 0.3 * 3 * 0.9
