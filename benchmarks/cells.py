@@ -28,7 +28,8 @@ def folder(name: str, cell: str, seed: int) -> Path:
 def run(name: str, cell: str, arguments: Sequence[str], seed: int) -> dict[str, Any]:
     out = folder(name, cell, seed)
     fedqhd = str(Path(sys.executable).parent / "fedqhd")
-    command = [fedqhd, "train", *arguments, "--seed", str(seed), "--out", str(out), "--resume"]
+    own = ["--seed", str(seed), "--out", str(out), "--resume", "--engine", "local"]
+    command = [fedqhd, "train", *arguments, *own]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     summary = json.loads((out / "summary.json").read_text())
     print(

@@ -9,7 +9,10 @@ from fedqhd.encoders import ENCODERS
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.interfaces import Transition
 
-TINY = {"clients": 2, "episodes": 6, "round_episodes": 4, "dims": [64, 96], "anchors": 40, "eval_episodes": 2}
+TINY = {
+    "clients": 2, "episodes": 6, "round_episodes": 4, "dims": [64, 96], "anchors": 40, "eval_episodes": 2,
+    "engine": "local",
+}  # fmt: skip
 """A run of a second; the last round is shorter than the first."""
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conftest import tiny
 from fedqhd.engines import LocalEngine, ProcessEngine
+from fedqhd.experiment import checkpoint
 from fedqhd.experiment.build import build
+from fedqhd.experiment.run import train
 from fedqhd.federation import plan_rounds, run_rounds
 from fedqhd.interfaces import FedQHDError
 from worlds import CORRIDOR
@@ -144,3 +150,45 @@ def test_cpu_seconds_count_the_workers(engine):
     before = engine.cpu_seconds()
     engine.each(burn)
     assert engine.cpu_seconds() - before > 0.3 * 3 * 0.9
+
+
+def test_a_run_may_change_its_engine_when_it_resumes(tmp_path, monkeypatch):
+    """Files and summary are the same but for the clocks, whichever engine made them, and half by each."""
+    options = {"clients": 3, "setting": "heterogeneous", "anchor_source": "teacher", "episodes": 9, "round_episodes": 3}
+    for name in ("local", "process"):
+        train(tiny(tmp_path / name, **options, engine=name))
+    real = checkpoint.save
+
+    def save_then_die(folder, rounds_done, *rest):
+        real(folder, rounds_done, *rest)
+        if rounds_done == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save", save_then_die)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(tmp_path / "both", **options, engine="local"))
+    monkeypatch.setattr(checkpoint, "save", real)
+    train(tiny(tmp_path / "both", **options, engine="process"), resume=True)
+    files = [(tmp_path / name) for name in ("local", "process", "both")]
+    assert len({(f / "metrics.jsonl").read_bytes() for f in files}) == 1
+    for client in range(3):
+        assert len({(f / "models" / f"client-{client}.npz").read_bytes() for f in files}) == 1
+    greedy = [json.loads((f / "summary.json").read_text())["greedy_return_per_client"] for f in files]
+    assert greedy[0] == greedy[1] == greedy[2]
+
+
+def test_ctrl_c_leaves_no_worker_behind(tmp_path):
+    """As a terminal sends it: to the whole group of processes."""
+    command = ["train", "--env", "CartPole-v1", "--clients", "2", "--round-episodes", "2", "--engine", "process"]
+    run = subprocess.Popen(
+        [Path(sys.executable).parent / "fedqhd", *command, "--out", str(tmp_path / "run")],
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert "round 1/" in next(line for line in run.stdout if line.startswith("round "))
+    os.killpg(run.pid, signal.SIGINT)
+    _, error = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert "go on with: fedqhd train --resume" in error
+    assert "Traceback" not in error
+    with pytest.raises(ProcessLookupError):
+        os.killpg(run.pid, 0)

@@ -13,6 +13,9 @@ from fedqhd import rng
 from fedqhd.envs import StateScaler
 from fedqhd.interfaces import Agent, Array, Episode, Federation, FedQHDError, Payload, Reply, Transition, under
 
+SPLIT = ("environment", "acting", "learning", "federation")
+"""What a client spends its time on."""
+
 
 def ignore(episode: Episode) -> None:
     """The listener of those who do not listen."""
@@ -46,7 +49,7 @@ class LocalClient:
         self.weight = weight
         """Its share in the federation; None: the steps it took in the round."""
         self.episodes = 0
-        self.seconds = {"environment": 0.0, "acting": 0.0, "learning": 0.0}
+        self.seconds = dict.fromkeys(SPLIT, 0.0)
         self._kept = np.zeros((keep_states, len(scaler.shift)), np.float32)
         self._met = 0
         self._rng = rng.generator(seed, index, "visited")
@@ -60,10 +63,14 @@ class LocalClient:
     ) -> Reply:
         """Install, train, report: one exchange."""
         self.seconds = dict.fromkeys(self.seconds, 0.0)
+        began = perf_counter()
         if teacher is not None:
             federation.install(self, teacher)
+        installed = perf_counter()
         played = self.play(episodes, on_episode)
+        trained = perf_counter()
         payload = federation.report(self)
+        self.seconds["federation"] = perf_counter() - trained + installed - began
         steps = sum(e.length for e in played)
         weight = float(steps) if self.weight is None else self.weight
         return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), self.seconds)
@@ -113,7 +120,7 @@ class LocalClient:
             length += info.get("env_steps", 1)
             done = terminated or truncated
             s = s_next
-        for name, spent in zip(self.seconds, (environment, acting, learning), strict=True):
+        for name, spent in zip(SPLIT, (environment, acting, learning), strict=False):
             self.seconds[name] += spent
         return Episode(site, self.episodes, total, length, epsilon)
 

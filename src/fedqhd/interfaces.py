@@ -219,6 +219,14 @@ class Engine(Protocol):
         """Install the last teacher."""
         ...
 
+    def each(self, f: Callable[[Any], Any]) -> list[Any]:
+        """f of every client, computed where it lives, in client order."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """Of all processes that the clients live in."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -71,8 +71,7 @@ def _work(
             except GONE:
                 return
             except Exception as error:
-                ours = str(error) if isinstance(error, FedQHDError) else ""
-                pipe.send(("error", (ours, traceback.format_exc())))
+                pipe.send(("error", (error if isinstance(error, FedQHDError) else None, traceback.format_exc())))
 
 
 class _Worker(NamedTuple):
@@ -151,8 +150,8 @@ class ProcessEngine:
                     self._cpu[worker.clients[0]] = value
                     del busy[worker.pipe]
                 else:
-                    sentence, trace = value
-                    raise FedQHDError(sentence) if sentence else RuntimeError(f"in a worker process:\n{trace}")
+                    error, trace = value
+                    raise error or RuntimeError(f"in a worker process:\n{trace}")
         return [results[i] for i in sorted(results)]
 
     def _send(self, worker: _Worker, message: Any) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedqhd.client import LocalClient
 from fedqhd.federation import Attacked, Server
 from fedqhd.files import DamagedFile, read_arrays, write_arrays
-from fedqhd.interfaces import FedQHDError, Payload, under
+from fedqhd.interfaces import Engine, FedQHDError, Payload, under
 
 log = logging.getLogger(__name__)
 
@@ -22,25 +22,31 @@ class Checkpoint(NamedTuple):
 
 
 class Parties(NamedTuple):
-    """All that has a state: the clients, the server and, in experiments with attacks, the liars."""
+    """All that has a state: the clients, wherever they live, the server and, in experiments with attacks, the liars."""
 
-    clients: Sequence[LocalClient]
+    engine: Engine
     server: Server
-    attacked: Attacked | None = None
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, note = self.server.state()
-        states = {"server": arrays, **{f"{c.index}": c.state() for c in self.clients}}
-        if self.attacked:
-            states["attacked"] = self.attacked.state()
+        states = {"server": arrays, **dict(self.engine.each(state_of))}
+        if isinstance(self.engine, Attacked):
+            states["attacked"] = self.engine.state()
         return {f"{who}/{name}": v for who, state in states.items() for name, v in state.items()}, note
 
     def restore(self, arrays: Payload, note: dict[str, Any]) -> None:
         self.server.restore(under(arrays, "server/"), note)
-        for client in self.clients:
-            client.restore(under(arrays, f"{client.index}/"))
-        if self.attacked:
-            self.attacked.restore(under(arrays, "attacked/"))
+        self.engine.each(partial(restore_from, arrays))
+        if isinstance(self.engine, Attacked):
+            self.engine.restore(under(arrays, "attacked/"))
+
+
+def state_of(client: LocalClient) -> tuple[str, Payload]:
+    return f"{client.index}", client.state()
+
+
+def restore_from(arrays: Payload, client: LocalClient) -> None:
+    client.restore(under(arrays, f"{client.index}/"))
 
 
 def paths(folder: Path) -> list[Path]:

@@ -21,6 +21,7 @@ QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd"
 DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
 SETTINGS = ("homogeneous", "heterogeneous")
 LEARNERS = ("replay", "online", "least-squares")
+ENGINES = ("auto", "local", "process")
 AGGREGATORS = ("auto", "mean", "median", "trimmed-mean", "geometric-median", "multi-krum")
 ATTACKS = ("sign-flip", "scaled", "noise", "constant", "collude", "stale", "lazy")
 
@@ -114,6 +115,7 @@ class Config:
     temperature: float = _f(1.0, "distilled-feddqn: softmax(Q / temperature)")
     eval_episodes: int = _f(20, "greedy evaluation episodes a client after training")
     keep: int = _f(2, "checkpoints kept while a run lasts")
+    engine: str = _f("auto", "clients in this process, or in one a core; the results are the same", ENGINES)
     seed: int = _f(0, "seed of every random draw")
     out: str = _f("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")
 

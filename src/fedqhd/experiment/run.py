@@ -7,18 +7,19 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from time import perf_counter, process_time
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedqhd._version import __version__
 from fedqhd.agents import LeastSquaresQHD
-from fedqhd.client import LocalClient
-from fedqhd.engines import LocalEngine
-from fedqhd.envs import make_env
+from fedqhd.client import SPLIT, LocalClient
+from fedqhd.engines import LocalEngine, ProcessEngine, cores
+from fedqhd.envs import StateScaler, make_env
 from fedqhd.experiment import checkpoint
 from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
@@ -55,18 +56,17 @@ def train(
     # Bits of a matrix product depend on the number of BLAS threads; one is as fast at these sizes.
     with threadpool_limits(1):
         clients, world = build(config)
-        engine = LocalEngine(clients, world.federation, listener.episode)
+        warm_up(config)
+        server = make_server(config, clients)
+        engine = make_engine(config, clients, world.federation, listener)
         try:
-            warm_up(config)
             if not resume:
                 clear(folder)
             write_bytes(folder / "config.toml", config.to_toml().encode())
-            server, lying = make_server(config, clients), liars(config)
-            attacked = Attacked(engine, config.attack, lying, config.seed) if lying else None
-            parties = Parties(clients, server, attacked)
-            totals = run(config, parties, attacked or engine, world.federation, listener)
+            totals = run(config, Parties(engine, server), world.federation, listener)
             listener.evaluating()
-            summary = {**summarise(config, clients, world, totals), **happened(config, server)}
+            outcomes = engine.each(partial(evaluate, config, world.scaler))
+            summary = {**summarise(config, outcomes, world, totals), **happened(config, server)}
             write_bytes(summary_file, (json.dumps(summary, indent=2) + "\n").encode())
         except WriteFailed as error:
             raise FedQHDError(f"{error}, then go on with: {how_to_go_on(config)}") from error
@@ -74,6 +74,15 @@ def train(
             engine.close()
     clear_checkpoints(folder)
     return summary
+
+
+def make_engine(c: Config, clients: Sequence[LocalClient], federation: Federation, listener: Listener) -> Engine:
+    """By default one worker process a core, where there are several of both cores and clients."""
+    several = min(cores(), len(clients)) > 1
+    kind = ProcessEngine if c.engine == "process" or (c.engine == "auto" and several) else LocalEngine
+    engine = kind(clients, federation, listener.episode)
+    lying = liars(c)
+    return Attacked(engine, c.attack, lying, c.seed) if lying else engine
 
 
 def how_to_go_on(config: Config) -> str:
@@ -90,8 +99,8 @@ def where_it_stands(config: Config) -> str:
 
 
 def identity(config: Config) -> str:
-    """Which run this is: all settings but the folder."""
-    return f"{zlib.crc32(dataclasses.replace(config, out='').to_toml().encode()):08x}"
+    """Which run this is: all settings but the folder and the engine, which does not matter to what comes out."""
+    return f"{zlib.crc32(dataclasses.replace(config, out='', engine='auto').to_toml().encode()):08x}"
 
 
 def claim(config: Config, overwrite: bool, resume: bool) -> None:
@@ -104,7 +113,7 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
         before = Config(**known_keys(str(held), read_toml(held)))
         for f in dataclasses.fields(Config):
             old, new = getattr(before, f.name), getattr(config, f.name)
-            if old != new and f.name != "out":
+            if old != new and f.name not in ("out", "engine"):
                 raise FedQHDError(f"{f.name}={new!r} differs from the run to resume, which has {old!r}: leave it out")
         return
     if folder.exists() and not folder.is_dir():
@@ -130,9 +139,9 @@ def clear_checkpoints(folder: Path) -> None:
         path.unlink()
 
 
-def run(config: Config, parties: Parties, engine: Engine, federation: Federation, listener: Listener) -> dict[str, Any]:
+def run(config: Config, parties: Parties, federation: Federation, listener: Listener) -> dict[str, Any]:
     """All rounds, a checkpoint after each. Returns the totals: steps, bytes and seconds."""
-    folder = config.folder
+    folder, (engine, server) = config.folder, parties
     rounds = plan_rounds(config.episodes, config.round_episodes)
     fresh: dict[str, Any] = {"rounds": 0, "steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": {}, "metrics": (0, 0)}
     done = checkpoint.load(folder, parties, identity(config))
@@ -145,11 +154,13 @@ def run(config: Config, parties: Parties, engine: Engine, federation: Federation
         for name, value in seconds.items():
             totals["seconds"][name] = totals["seconds"].get(name, 0.0) + value
 
-    wall, cpu = perf_counter(), process_time()
-    for k, replies, latest in run_rounds(engine, federation, rounds, start, teacher, parties.server):
-        spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
+    wall, cpu = perf_counter(), engine.cpu_seconds()
+    for k, replies, latest in run_rounds(engine, federation, rounds, start, teacher, server):
+        ended = perf_counter()
+        spend({"wall": ended - wall, "cpu": engine.cpu_seconds() - cpu, "federation": server.seconds})
+        server.seconds = 0.0
         for reply in replies:
-            spend({name: reply.seconds[name] for name in ("environment", "acting", "learning")})
+            spend({name: reply.seconds[name] for name in SPLIT})
         totals["rounds"] += 1
         totals["steps"] += sum(r.steps for r in replies)
         totals["bytes_up"] += sum(nbytes(r.payload) for r in replies)
@@ -157,8 +168,9 @@ def run(config: Config, parties: Parties, engine: Engine, federation: Federation
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         checkpoint.save(folder, k + 1, latest, parties, totals, identity(config), config.keep)
         listener.round(k, replies)
-        wall, cpu = perf_counter(), process_time()
-    spend({"wall": perf_counter() - wall, "cpu": process_time() - cpu})
+        wall, cpu = perf_counter(), engine.cpu_seconds()
+        spend({"logging": wall - ended})
+    spend({"wall": perf_counter() - wall, "cpu": engine.cpu_seconds() - cpu})
     return totals
 
 
@@ -234,21 +246,35 @@ def happened(c: Config, server: Server) -> dict[str, Any]:
     return {"aggregate": c.aggregate, "replies": replies, "rounds_repeated": server.counts["repeated"], **lying}
 
 
-def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[str, Any]) -> dict[str, Any]:
-    """Save the models, evaluate them, and say what came out."""
+class Outcome(NamedTuple):
+    """What came of a client: greedy returns, at home and in the nominal environment, and how often it learned."""
+
+    greedy: list[float]
+    nominal: list[float]
+    updates: int
+    alarms: int | None
+
+
+def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
+    """Save a client's model and play it."""
+    policy = Policy(client.agent.model(), scaler, c.env, client.agent.epsilon, c.action_repeat)
+    policy.save(model_path(c.folder, client.index))
     greedy, nominal = [], []
-    for client in clients:
-        policy = Policy(client.agent.model(), world.scaler, c.env, client.agent.epsilon, c.action_repeat)
-        policy.save(model_path(c.folder, client.index))
-        for site, env in enumerate(client.envs, start=client.index):
-            greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
-            if c.dynamics:
-                usual = make_env(c.env, repeat=c.action_repeat)
-                nominal.append(greedy_returns(policy, usual, c.eval_episodes, c.seed, site).mean())
+    for site, env in enumerate(client.envs, start=client.index):
+        greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
+        if c.dynamics:
+            usual = make_env(c.env, repeat=c.action_repeat)
+            nominal.append(greedy_returns(policy, usual, c.eval_episodes, c.seed, site).mean())
+    alarms = client.agent.alarms if isinstance(client.agent, LeastSquaresQHD) else None
+    return Outcome(greedy, nominal, client.agent.updates, alarms)
+
+
+def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict[str, Any]) -> dict[str, Any]:
+    """What came out of a run."""
+    greedy, nominal = [x for o in outcomes for x in o.greedy], [x for o in outcomes for x in o.nominal]
     final = final_returns(training_returns(c.folder, c.clients, c.episodes))
     seconds = totals["seconds"]
-    solvers = [client.agent for client in clients if isinstance(client.agent, LeastSquaresQHD)]
-    split = {name: seconds[name] for name in ("environment", "acting", "learning")}
+    alarms = [o.alarms for o in outcomes if o.alarms is not None]
     return {
         "env": c.env,
         "method": c.method,
@@ -265,12 +291,12 @@ def summarise(c: Config, clients: list[LocalClient], world: World, totals: dict[
         "env_steps": totals["steps"],
         "wall_seconds": seconds["wall"],
         "cpu_seconds": seconds["cpu"],
-        "split_seconds": {**split, "federation": seconds["wall"] - sum(split.values())},
+        "split_seconds": {name: seconds[name] for name in (*SPLIT, "logging")},
         "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
         "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
-        "agents": len(clients),
-        "updates": sum(client.agent.updates for client in clients),
-        **({"fit_alarms": sum(a.alarms for a in solvers)} if solvers else {}),
+        "agents": len(outcomes),
+        "updates": sum(o.updates for o in outcomes),
+        **({"fit_alarms": sum(alarms)} if alarms else {}),
         **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
         "version": __version__,
     }

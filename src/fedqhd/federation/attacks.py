@@ -6,7 +6,7 @@ The liars see all honest replies of the round, and work together. They train as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,6 +91,12 @@ class Attacked:
 
     def finish(self, teacher: Payload) -> None:
         self.engine.finish(teacher)
+
+    def each(self, f: Callable[[Any], Any]) -> list[Any]:
+        return self.engine.each(f)
+
+    def cpu_seconds(self) -> float:
+        return self.engine.cpu_seconds()
 
     def close(self) -> None:
         self.engine.close()

@@ -55,6 +55,10 @@ class AnchorCompile:
     def install(self, client: Client, teacher: Payload) -> None:
         client.agent.fit_anchors(self.anchors, teacher["Q"])
 
+    def resume(self, teacher: Payload) -> None:
+        """A server that goes on after this teacher: which anchors are the next, where that was not settled before."""
+        self.anchors = teacher.get("next", teacher.get("anchors", self.anchors))
+
 
 class VisitedAnchors(AnchorCompile):
     """Algorithm 2 with anchors that the clients met in training: opt-in, since it shares states.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from time import perf_counter
 
+from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.federation.server import Server
 from fedqhd.interfaces import Engine, Federation, FedQHDError, Payload, Reply
 
@@ -24,9 +26,13 @@ def run_rounds(
 ) -> Iterator[tuple[int, list[Reply], Payload]]:
     """Yields each round with all that was played in it and the teacher that came of it."""
     server = server or Server()
+    if teacher is not None and isinstance(federation, AnchorCompile):
+        federation.resume(teacher)
     for k in range(start, len(rounds)):
         played, valid = play_round(engine, federation, server, k, rounds[k], teacher)
+        began = perf_counter()
         teacher = federation.aggregate(server.believed(k, valid, federation.expects()))
+        server.seconds += perf_counter() - began
         yield k, played, teacher
     if teacher is not None:
         engine.finish(teacher)
@@ -40,7 +46,9 @@ def play_round(
     for attempt in range(server.attempts):
         replies = engine.round(teacher, episodes, server.invite(k, attempt))
         played += replies
+        began = perf_counter()
         valid = server.admit(k, attempt, replies, federation.expects())
+        server.seconds += perf_counter() - began
         if len(valid) >= server.min_clients:
             return played, valid
         server.counts["repeated"] += attempt + 1 < server.attempts

@@ -39,6 +39,8 @@ class Server:
     """What happened to replies: "refused/CLIENT/REASON", "left out/CLIENT", "late/CLIENT", "repeated"."""
     pending: list[Reply] = field(default_factory=list)
     """Replies on their way."""
+    seconds: float = 0.0
+    """Spent on checking and aggregating since the program began."""
 
     def _draw(self, purpose: str, k: int, attempt: int) -> np.random.Generator:
         return np.random.default_rng(rng.env_seed(self.seed, rng.PUBLIC, purpose, k * self.attempts + attempt))
