@@ -47,21 +47,12 @@ def main() -> None:
     for name, settings in RUNS.items():
         spent.clear()
         with tempfile.TemporaryDirectory() as folder:
-            config = resolve(
-                {"episodes": int((sys.argv[1:] or ["150"])[0]), "eval_episodes": 1, **settings, "out": folder}
-            )
+            config = resolve({"episodes": episodes, "eval_episodes": 1, **settings, "out": folder})
             cpu = run.train(config)["cpu_seconds"] + spent["checkpoints"]  # which the run's own clock leaves out
         shares = {what: round(100 * seconds / cpu, 3) for what, seconds in spent.items()}
-        rows.append(
-            {
-                "run": name,
-                "percent": shares,
-                "sum": round(sum(shares.values()), 3),
-                "episodes": episodes,
-                "commit": head(),
-            }
-        )
-        print(f"{name}: {rows[-1]['sum']} % of {cpu:.1f} CPU s, {shares}", flush=True)
+        total = round(sum(shares.values()), 3)
+        rows.append({"run": name, "episodes": episodes, "percent": shares, "sum": total, "commit": head()})
+        print(f"{name}: {total} % of {cpu:.1f} CPU s, {shares}", flush=True)
     (ROOT / "results" / "overhead.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
