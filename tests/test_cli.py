@@ -43,7 +43,7 @@ def fedqhd(*args, cwd=None, **env):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli") / "x"
-    done = fedqhd("train", "--env", "CartPole-v1", "--setting", "heterogeneous", *SMALL, "--out", folder)
+    done = fedqhd("train", "--env", "CartPole-v1", "--setting", "heterogeneous", *SMALL, "--profile", "--out", folder)
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -71,6 +71,17 @@ def test_train_says_what_it_does_and_where_it_is(run):
         "env method setting learner seed clients episodes final_return greedy_return env_steps wall_seconds cpu_seconds"
     )
     assert set(f"{needed} bytes_up_per_round bytes_down_per_round".split()) <= set(summary)
+
+
+def test_profile_says_where_the_time_went(run):
+    folder, done = run
+    split = json.loads((folder / "summary.json").read_text())["split_seconds"]
+    assert list(split) == ["environment", "acting", "learning", "federation", "logging"]
+    assert all(seconds > 0 for seconds in split.values())
+    for name, seconds in split.items():
+        (row,) = [line.split() for line in done.stdout.splitlines() if line.startswith(f"│ {name} ")]
+        assert float(row[3]) == pytest.approx(seconds, abs=0.006)
+        assert float(row[5].rstrip("%")) == pytest.approx(100 * seconds / sum(split.values()), abs=0.06)
 
 
 def test_settings_that_do_not_concern_a_method_are_named(tmp_path):

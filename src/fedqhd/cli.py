@@ -70,6 +70,7 @@ def make_parser() -> Parser:
     )
     train.add_argument("--overwrite", action="store_true", help="replace the run that --out holds")
     train.add_argument("--resume", action="store_true", help="go on with the run that --out holds")
+    train.add_argument("--profile", action="store_true", help="say where the time went")
     add_settings(train)
 
     evaluate = commands.add_parser("evaluate", help="greedy returns of a finished run", allow_abbrev=False)
@@ -105,7 +106,7 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
 
     from fedqhd import api
     from fedqhd.experiment.run import where_it_stands
-    from fedqhd.report.terminal import Progress, closing
+    from fedqhd.report.terminal import Progress, closing, profile
 
     console = Console()
     idle = sorted(given.keys() & QHD_SETTINGS) if config.method in DQN_METHODS else []
@@ -118,6 +119,8 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
         stop.add_note(where_it_stands(config))
         raise
     closing(console, summary)
+    if args.profile:
+        profile(console, summary)
     console.print(
         f"results in {config.folder}: config.toml metrics.jsonl summary.json curves.png models/",
         highlight=False,

@@ -156,3 +156,17 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def profile(console: Console, summary: Mapping[str, Any]) -> None:
+    """Where the time went, of all clients and the server together."""
+    split, steps = summary["split_seconds"], summary["env_steps"]
+    total = sum(split.values())
+    table = Table(title="where the time went", title_justify="left")
+    for title in ("", "seconds", "share", "µs a step"):
+        table.add_column(title, justify="right" if title else "left")
+    for name, seconds in (*split.items(), ("all", total)):
+        if name == "all":
+            table.add_section()
+        table.add_row(name, f"{seconds:.2f}", f"{seconds / total:.1%}", f"{1e6 * seconds / steps:.1f}")
+    console.print(table)
