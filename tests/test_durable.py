@@ -254,7 +254,7 @@ def test_an_overwriting_run_that_dies_while_clearing_leaves_nothing_to_be_mixed_
 
 
 def test_files_of_the_first_version_are_read(tmp_path):
-    """They had no digest: the zip's own checksums stood for it."""
+    """They had no checksum of the whole: the zip's own stood for it."""
     note = json.dumps({"version": 1, "x": 3}).encode()
     np.savez(tmp_path / "old.npz", **{"about.json": np.frombuffer(note, np.uint8)}, W=np.arange(3.0))
     arrays, about = read_arrays(tmp_path / "old.npz")
