@@ -134,14 +134,24 @@ def test_with_every_checkpoint_damaged_the_run_starts_again(tmp_path, whole, mon
     assert outcome(tmp_path) == whole
 
 
+def reversion(path, version):
+    arrays, about = read_arrays(path)
+    write_arrays(path, arrays, {**about, "version": version})
+
+
 def test_a_checkpoint_of_a_newer_version_is_not_taken_for_damaged(tmp_path, monkeypatch):
     cut_off(tmp_path, monkeypatch, 2)
-    monkeypatch.setattr(files, "VERSION", 3)
-    arrays, about = read_arrays(checkpoint.paths(tmp_path)[0])
-    write_arrays(checkpoint.paths(tmp_path)[0], arrays, {**about, "version": 3})
-    monkeypatch.setattr(files, "VERSION", 2)
-    with pytest.raises(FedQHDError, match="version 3"):
+    reversion(checkpoint.paths(tmp_path)[0], files.VERSION + 1)
+    with pytest.raises(FedQHDError, match=f"version {files.VERSION + 1}"):
         train(tiny(tmp_path, **OPTIONS), resume=True)
+
+
+def test_a_checkpoint_of_an_older_version_is_said_and_the_run_starts_again(tmp_path, whole, monkeypatch, caplog):
+    cut_off(tmp_path, monkeypatch, 1)
+    reversion(checkpoint.paths(tmp_path)[0], 1)
+    train(tiny(tmp_path, **OPTIONS), resume=True)
+    assert "of an earlier FedQHD" in caplog.text
+    assert outcome(tmp_path) == whole
 
 
 def test_another_runs_checkpoint_is_refused(tmp_path, monkeypatch):

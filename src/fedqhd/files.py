@@ -15,8 +15,8 @@ import numpy as np
 
 from fedqhd.interfaces import Array, FedQHDError, Payload
 
-VERSION = 2
-"""Version 1 had no checksum of the whole; it is still read, by those that a zip has of its parts."""
+VERSION = 3
+"""Earlier ones had no such checksum of the whole; they are still read, by those that a zip has of its parts."""
 _ABOUT = "about.json"
 _MARK = b"fedqhd:"
 _CHECK = 8

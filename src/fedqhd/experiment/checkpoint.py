@@ -12,7 +12,7 @@ import numpy as np
 
 from fedqhd.client import LocalClient
 from fedqhd.federation import Attacked, Server
-from fedqhd.files import DamagedFile, read_arrays, write_arrays
+from fedqhd.files import VERSION, DamagedFile, read_arrays, write_arrays
 from fedqhd.interfaces import Array, Engine, FedQHDError, Payload, under
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,9 @@ def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
             packed, about = read_arrays(path)
         except DamagedFile as error:
             log.warning("%s; going on with what came before it", error)
+            continue
+        if about["version"] != VERSION:
+            log.warning("%s is of an earlier FedQHD, with which this one cannot go on", path)
             continue
         if about["run"] != run:
             raise FedQHDError(f"{path} belongs to a run with other settings: remove it, or give --overwrite")
