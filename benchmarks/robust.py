@@ -37,7 +37,7 @@ def measure(attack: str, share: float, aggregate: str, seed: int) -> dict[str, A
     if done.exists():
         return json.loads(done.read_text())
     lying = f"--attack {attack} --liars {share}" if share else ""
-    words = f"train {BASE} {lying} --aggregate {aggregate} --seed {seed} --out {out}".split()
+    words = f"train {BASE} {lying} --aggregate {aggregate} --seed {seed} --out {out} --engine local".split()
     given = vars(make_parser().parse_args(words))
     config = resolve({k: v for k, v in given.items() if k in FIELDS})
     summary = train(config, resume=True)
