@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form learners \
-	options robust participation overhead clean
+	options fit-cost robust participation overhead theory clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -19,10 +19,12 @@ help:
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
 	@echo "make learners   episodes that each learner needs to the paper's returns (hours; resumable)"
+	@echo "make fit-cost   what least squares costs beside replay (wants an idle machine)"
 	@echo "make options    what certainty is worth to least squares (hours; resumable)"
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
 	@echo "make overhead   what checkpoints, validation and aggregation cost"
+	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -80,6 +82,9 @@ closed-form: setup-all
 learners: setup-all
 	$(BIN)/python benchmarks/learners.py
 
+fit-cost: setup-all
+	$(BIN)/python benchmarks/fit_cost.py
+
 options: setup-all
 	$(BIN)/python benchmarks/options.py
 
@@ -91,6 +96,13 @@ participation: setup-all
 
 overhead: setup-all
 	$(BIN)/python benchmarks/overhead.py
+
+theory: setup-all
+	$(BIN)/python benchmarks/ablation.py --mode analytic
+	$(BIN)/python benchmarks/ablation.py --mode analytic --over m --sources uniform --lam 1e-6
+	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0
+	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
+	$(BIN)/python benchmarks/theory.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -16,6 +16,14 @@ TINY = {
 """A run of a second; the last round is shorter than the first."""
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """No test reads or writes the user's cache of reference values."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDQHD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedqhd.envs import ABSURD, make_anchors, make_env, make_scaler, random_states
+from fedqhd.envs import ABSURD, StateScaler, make_anchors, make_env, make_scaler, random_states
 from fedqhd.interfaces import FedQHDError
 from worlds import CORRIDOR, IMAGE
 
@@ -148,3 +148,10 @@ def test_a_repeated_action_ends_with_the_time():
     steps = [env.step(0) for _ in range(3)]
     assert [s[4]["env_steps"] for s in steps] == [7, 7, 6]
     assert [s[3] for s in steps] == [False, False, True]
+
+
+def test_raw_undoes_scaling(rng):
+    scaler = StateScaler(np.array([1.0, -2.0]), np.array([0.5, 4.0]), np.zeros(2), np.ones(2))
+    assert scaler.raw(np.array([[2.0, 0.25]])).tolist() == [[2.0, -1.0]]
+    s = rng.normal(size=(20, 2))
+    np.testing.assert_allclose(scaler.raw(scaler(s)), s, atol=1e-5)

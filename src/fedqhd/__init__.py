@@ -17,6 +17,8 @@ from fedqhd._version import __version__
 _HOME = {
     "train": "api",
     "evaluate": "api",
+    "gap": "api",
+    "advise": "api",
     "Config": "experiment.config",
     "resolve": "experiment.config",
     "Policy": "policy",

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 
 from fedqhd.envs import make_env
+from fedqhd.experiment import advise as advising
 from fedqhd.experiment import run as experiment
 from fedqhd.experiment.config import Config, resolve
+from fedqhd.experiment.gap import measure_gap, run_config
+from fedqhd.experiment.reference import GRIDS, reference, settings_for
 from fedqhd.interfaces import Array
 from fedqhd.policy import greedy_returns, load_policy
 from fedqhd.report.figures import curves
+from fedqhd.report.gap import write
 
 
 def train(
@@ -42,3 +46,24 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 1) -> Array:
         rows.append(greedy_returns(policy, env, episodes, seed, client))
         env.close()
     return np.array(rows)
+
+
+def gap(
+    run: str | Path, reference_run: str | Path = "", *, states: int | None = None, episodes: int = 20, seed: int = 0
+) -> dict[str, Any]:
+    """What the last exchange of a finished run cost each client, and why; also in the run's gap.json and gap.png.
+
+    Q* is that of the run `reference_run`, or our own where the environment has one.
+    """
+    c = run_config(run)
+    q_star = load_policy(reference_run) if reference_run else None
+    if q_star is None and c.env in GRIDS:
+        q_star = reference(c.env, settings_for(c.env, c.gamma))[0]
+    report = measure_gap(run, q_star, states=states, episodes=episodes, seed=seed)
+    write(report, run)
+    return report
+
+
+def advise(config: Config | None = None, *, run: str | Path = "", **settings: Any) -> dict[str, Any]:
+    """Whether anchors and ridge suit a setting, and what would: by the teacher of a finished run, or of a pilot."""
+    return advising.advise(config or resolve(settings), advising.of_run(run) if run else None)

@@ -1,4 +1,4 @@
-"""The command line: `fedqhd train | evaluate | play`."""
+"""The command line: `fedqhd train | evaluate | play | gap`."""
 
 from __future__ import annotations
 
@@ -87,6 +87,19 @@ def make_parser() -> Parser:
         "--gif", default="", metavar="FILE", help="write a GIF there, screen or not (without a screen: RUN/play.gif)"
     )
     play.add_argument("--seed", type=int, default=0, help="seed of the episode (0)")
+
+    gap = commands.add_parser(
+        "gap", help="what federation cost each client of a finished run, and why; or advice before a run",
+        allow_abbrev=False,
+        description="What the last exchange of RUN cost each client, and why. With --advise: whether anchors and ridge "
+        "suit a setting, before it is trained, by the teacher of RUN or of a short pilot; settings as for train.",
+    )  # fmt: skip
+    gap.add_argument("run", metavar="RUN", nargs="?", default="", help="folder of a finished run")
+    gap.add_argument("--advise", action="store_true", help="say what would suit the given settings better")
+    gap.add_argument("--reference", default="", metavar="RUN", help="a finished run whose Q stands for Q*")
+    gap.add_argument("--states", type=int, default=None, help="states on which functions are projected (by need)")
+    gap.add_argument("--config", default="", metavar="FILE", help="--advise: TOML file of settings")
+    add_settings(gap)
     return parser
 
 
@@ -150,6 +163,49 @@ def run_play(args: argparse.Namespace) -> None:
     print(f"{policy.env}, client {args.client}: return {total:.1f}" + (f"; written to {gif}" if gif else ""))
 
 
+def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    if args.advise:
+        run_advise(args, given)
+        return
+    if not args.run:
+        raise FedQHDError("RUN is missing: give the folder of a finished run, or --advise with settings")
+    others = sorted(given.keys() - {"seed", "eval_episodes"})
+    if others:
+        raise FedQHDError(f"{others[0]}={given[others[0]]} is for --advise: a finished run has its own settings")
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.experiment.gap import run_config
+    from fedqhd.experiment.reference import GRIDS, path_of, settings_for
+    from fedqhd.report.gap import show
+
+    c = run_config(args.run)
+    if not args.reference and c.env in GRIDS:
+        kept = path_of(c.env, settings_for(c.env, c.gamma))
+        if not kept.exists():
+            print(f"making the reference Q* of {c.env}, once: it is kept in {kept}", flush=True)
+    report = api.gap(
+        args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20), seed=given.get("seed", 0)
+    )
+    show(Console(), report)
+    print(f"written to {args.run}: gap.json gap.png")
+
+
+def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.report.gap import show_advice
+
+    if "weights" in given:
+        given["weights"] = weights(given["weights"])
+    if args.run and not (Path(args.run) / "config.toml").exists():
+        raise FedQHDError(f"run={args.run!r} is no folder of a run: it holds no config.toml")
+    file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
+    config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
+    show_advice(Console(), api.advise(config, run=args.run))
+
+
 def on_signal(number: int, frame: object) -> NoReturn:
     """The first one ends the run in good order; a second one would end it at once."""
     for stop in STOP:
@@ -166,8 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             flags = [f"--{n.replace('_', '-')}" for n in FIELDS]
             parser.error(f"{unknown[0]!r} is not an argument of {args.command}{nearest(unknown[0], flags)}")
-        if args.command == "train":
-            run_train(args, {k: v for k, v in vars(args).items() if k in FIELDS})
+        if args.command in ("train", "gap"):
+            given = {k: v for k, v in vars(args).items() if k in FIELDS}
+            {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
             {"evaluate": run_evaluate, "play": run_play}[args.command](args)
     except FedQHDError as error:

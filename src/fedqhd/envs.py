@@ -127,6 +127,10 @@ class StateScaler(NamedTuple):
     def __call__(self, s: Array) -> Array:
         return np.asarray((s - self.shift) / self.scale, dtype=np.float32)
 
+    def raw(self, z: Array) -> Array:
+        """The states that were scaled to z, to its float32."""
+        return np.asarray(z, np.float64) * self.scale + self.shift
+
 
 def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator) -> Array:
     """States met by uniformly random actions, (steps, n)."""

@@ -1,4 +1,4 @@
-"""What a run of least squares needs of the machine, said before it starts."""
+"""What a run of least squares, or a look at the gap, needs of the machine, said before it starts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from fedqhd.agents.least_squares import DENSE
 from fedqhd.experiment.config import QHD_METHODS, Config
 from fedqhd.interfaces import FedQHDError
+from fedqhd.theory.gap import svd_bytes
 
 MEMINFO = Path("/proc/meminfo")
 
@@ -32,9 +33,9 @@ def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
                 f"{name}={value} needs D x D matrices, and dims={list(c.dims)} goes beyond {DENSE} features: choose "
                 f"smaller dimensions"
             )
-    if not MEMINFO.exists():
+    free = free_memory()
+    if free is None:
         return
-    free = 1024 * int(MEMINFO.read_text().partition("MemAvailable:")[2].split()[0])
     need = sum(memory_need(c, dimension(c, i), actions) for i in clients)
     if need > free:
         fits = next((D for D in range(most, 0, -1) if len(clients) * memory_need(c, D, actions) <= free), 0)
@@ -42,6 +43,11 @@ def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
             f"dims={list(c.dims)} and replay_size={c.replay_size} need {need / 1e9:.1f} GB for least squares, and "
             f"{free / 1e9:.1f} GB are free: dimensions up to {fits} fit"
         )
+
+
+def free_memory() -> int | None:
+    """Bytes, or None where the system does not say."""
+    return 1024 * int(MEMINFO.read_text().partition("MemAvailable:")[2].split()[0]) if MEMINFO.exists() else None
 
 
 def features(c: Config, D: int) -> int:
@@ -53,3 +59,13 @@ def memory_need(c: Config, D: int, actions: int) -> int:
     """Bytes of one client's features, and of its normal equations with a copy that is factorised."""
     p = features(c, D)
     return p * c.replay_size * (8 if c.exchange == "statistics" else 4) + (2 * actions * p * p * 8 if p <= DENSE else 0)
+
+
+def check_gap(m: int, p: int) -> None:
+    """The gap needs the thin SVD of m x p features, then p x p normal equations, one client after the other."""
+    need, free = max(svd_bytes(m, p), 2 * 8 * p * p), free_memory()
+    if free is not None and need > free:
+        raise FedQHDError(
+            f"anchors={m} and {p} real features need {need / 1e9:.1f} GB for their decomposition, and "
+            f"{free / 1e9:.1f} GB are free: choose fewer anchors or smaller dims"
+        )

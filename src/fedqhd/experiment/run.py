@@ -20,7 +20,7 @@ from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import SPLIT, LocalClient
 from fedqhd.engines import LocalEngine, ProcessEngine, cores
 from fedqhd.envs import StateScaler, make_env
-from fedqhd.experiment import checkpoint
+from fedqhd.experiment import checkpoint, exchange
 from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
 from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
@@ -128,9 +128,9 @@ def clear(folder: Path) -> None:
     Whatever moment this is cut off at, what is left is the old run or a part of it, under its own settings.
     """
     clear_checkpoints(folder)
-    for model in (folder / "models").glob("client-*.npz"):
-        model.unlink()
-    for name in ("summary.json", "metrics.jsonl", "curves.png", "play.gif", "config.toml"):
+    for model in (*(folder / "models").glob("client-*.npz"), exchange.path_of(folder)):
+        model.unlink(missing_ok=True)
+    for name in ("summary.json", "metrics.jsonl", "curves.png", "play.gif", "gap.json", "gap.png", "config.toml"):
         (folder / name).unlink(missing_ok=True)
 
 
@@ -167,6 +167,8 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
         totals["bytes_up"] += sum(nbytes(r.payload) for r in replies)
         totals["bytes_down"] += nbytes(latest) * len(replies)
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
+        if k + 1 == len(rounds):
+            exchange.save(folder, engine, federation, server.counted, latest)
         checkpoint.save(folder, k + 1, latest, parties, totals, which, config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), engine.cpu_seconds()

@@ -39,6 +39,8 @@ class Server:
     """What happened to replies: "refused/CLIENT/REASON", "left out/CLIENT", "late/CLIENT", "repeated"."""
     pending: list[Reply] = field(default_factory=list)
     """Replies on their way."""
+    counted: dict[int, float] = field(default_factory=dict)
+    """The clients whose replies made the last teacher, and their weights."""
     seconds: float = 0.0
     """Spent on checking and aggregating since the program began."""
 
@@ -91,6 +93,7 @@ class Server:
         """Those of the valid replies that the rule of aggregation does not leave out, in client order."""
         valid = sorted(valid, key=lambda r: r.client)
         names = [n for n in valid[0].payload if expects is None or expects[n].votes]
+        self.counted = {r.client: r.weight for r in valid}
         if self.aggregate not in SELECT or not names:
             return valid
         kept = SELECT[self.aggregate]([stack(valid, name) for name in names])
@@ -98,7 +101,9 @@ class Server:
         self.counts.update(f"left out/{i}" for i in out)
         if out:
             log.info("round %d: aggregate=%s leaves out the replies of clients %s", k, self.aggregate, out)
-        return [r for r, keep in zip(valid, kept, strict=True) if keep]
+        believed = [r for r, keep in zip(valid, kept, strict=True) if keep]
+        self.counted = {r.client: r.weight for r in believed}
+        return believed
 
     def state(self) -> tuple[Payload, dict[str, Any]]:
         """All that resuming needs: arrays, and a note."""

@@ -1,0 +1,215 @@
+"""The paper's claims about the gap, in numbers: results/theory.json and results/theory.md."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+from cells import ROOT, folder, head
+from scipy import stats
+from scipy.linalg import subspace_angles
+from threadpoolctl import threadpool_limits
+
+from fedqhd import rng
+from fedqhd.encoders import ENCODERS
+from fedqhd.envs import make_anchors, make_env
+from fedqhd.experiment.ablation import Setting
+from fedqhd.experiment.build import make_encoder
+from fedqhd.experiment.config import resolve
+from fedqhd.experiment.member import Member
+from fedqhd.experiment.reference import CHECK_STATES, GRIDS, bellman_error, earned, reference, settings_for
+from fedqhd.policy import load_policy
+from fedqhd.theory import gap as theory
+from fedqhd.theory.geometry import Spectrum, misalignment, span
+from fedqhd.theory.ridge import compile_teacher, stacked
+
+SEEDS = range(5)
+
+
+def invisibility(seed: int):
+    """Largest compiled weight of the part of a teacher outside the span, for the real and for the complex span."""
+    own = np.random.default_rng(seed)
+    X = ENCODERS["complex"].sample(3, 15, 1.0, own)(own.normal(size=(60, 3)))
+    Q = own.normal(size=(60, 2))
+    S = stacked(X)
+    real = Q - S @ np.linalg.lstsq(S, Q, rcond=None)[0]
+    U = np.linalg.svd(X, full_matrices=False)[0]
+    wrong = (Q - U @ (U.conj().T @ Q)).real
+    return {"real span": peak(compile_teacher(X, real, 1e-2)), "complex span": peak(compile_teacher(X, wrong, 1e-2))}
+
+
+def peak(x) -> float:
+    return float(np.abs(x).max())
+
+
+def counter_example(seed: int, m: int):
+    """One client, so that h_bar = 0: D = 500, lam = 1e-6, an oracle of Frobenius norm 4."""
+    own = np.random.default_rng(seed)
+    encoder = ENCODERS["fourier"].sample(4, 500, 0.5, own)
+    X, Phi = encoder(own.uniform(-2, 2, (m, 4))), encoder(own.uniform(-2, 2, (2000, 4)))
+    W = own.normal(size=(500, 1))
+    W *= 4 / np.linalg.norm(W)
+    anchors = Spectrum(X)
+    bound = theory.gap_bound(anchors, 0.0, W, theory.split(anchors, X @ W, X, W, 1e-6), 1e-6)
+    warm = theory.split(anchors, X @ W, X, W, 1e-6, W)
+    return {
+        "bound": bound.total, "gap": peak(Phi @ (W - compile_teacher(X, X @ W, 1e-6))), "valid": bound.valid,
+        "corrected bound": bound.corrected, "warm-start gap": peak(Phi @ warm.total),
+    }  # fmt: skip
+
+
+def zero_gap(seed: int):
+    """Two clients: the second's features are the first's mixed by a matrix, so that their spans are one. Then each
+    condition is broken alone."""
+    own = np.random.default_rng(seed)
+    encoder, other = (ENCODERS["fourier"].sample(3, 40, 1.0, own) for _ in range(2))
+    mix = own.normal(size=(40, 40)) / 40 + np.eye(40)
+    states, held = own.uniform(-2, 2, (4000, 3)), own.uniform(-2, 2, (1000, 3))
+    truth = np.sin(3 * states[:, :1]) * states[:, 1:2] ** 2  # in neither span
+
+    def gap(m, lam, second):
+        Phis = [encoder, second]
+        W = [np.linalg.lstsq(f(states), truth, rcond=None)[0] for f in Phis]
+        X = [f(states[:m]) for f in Phis]
+        teacher = (X[0] @ W[0] + X[1] @ W[1]) / 2
+        return peak(encoder(held) @ (W[0] - compile_teacher(X[0], teacher, lam)))
+
+    aligned = lambda s: encoder(s) @ mix  # noqa: E731
+    return {
+        "all hold (and a representation error)": gap(400, 0.0, aligned), "m = D/2": gap(20, 0.0, aligned),
+        "lam = 0.01": gap(400, 1e-2, aligned), "other span": gap(400, 0.0, other),
+    }  # fmt: skip
+
+
+def amplification(source: str, lam: float, D: int = 64):
+    """sqrt(m / (gamma + lam)) for m from D to 64 D, and the slope of log gamma against log m."""
+    c = resolve({"env": "CartPole-v1", "setting": "heterogeneous", "dims": [D], "seed": 0})
+    world = Setting.make(c, reference("CartPole-v1")[0])
+    env = make_env(c.env)
+    pool = make_anchors(source, 64 * D, "", env, world.scaler, rng.generator(0, rng.PUBLIC, "anchors"))
+    env.close()
+    pool = np.random.default_rng(0).permutation(pool)
+    X = make_encoder(c, 0, 4)(pool)
+    ms = D * 2 ** np.arange(7)
+    gammas = [Spectrum(X[:m], rtol=0.0).gamma for m in ms]
+    far = np.array(ms) >= 4 * D
+    return {
+        "factor": [float(np.sqrt(m / (g + lam))) for m, g in zip(ms, gammas, strict=True)],
+        "slope of gamma from 4D on": float(stats.linregress(np.log(ms[far]), np.log(np.array(gammas)[far])).slope),
+    }
+
+
+def bounds(env: str, D: int, m: int, lam: float, seed: int, source: str):
+    """The theorem's setting on a real task: three clients with their oracles; all terms beside the gap."""
+    c = resolve(
+        {"env": env, "setting": "heterogeneous", "clients": 3, "dims": [D], "anchor_source": source, "seed": seed}
+    )
+    world = Setting.make(c, reference(env)[0])
+    e = make_env(c.env)
+    states = make_anchors(source, m, "", e, world.scaler, rng.generator(seed, rng.PUBLIC, "anchors"))
+    e.close()
+    none = np.zeros((0, 0))
+    clients = [Member(i, make_encoder(c, i, states.shape[1]), none, none, states) for i in range(3)]
+    # The anchors are among the states, so that values at them are bounded by the norm over the states.
+    fit = np.vstack([states, world.fit])
+    truth = world.q_star(fit)
+    oracles = [k.project(fit, world.q_star) for k in clients]
+    epsilon = np.array(
+        [np.linalg.norm(truth - k.q(fit, W), axis=0).max() for k, W in zip(clients, oracles, strict=True)]
+    )
+    bases = [span(k.features(fit)) for k in clients]
+    sines = np.array([[0.0 if a is b else misalignment(a, b) for b in bases] for a in bases])
+    B, pi = float(np.linalg.norm(truth, axis=0).max()), np.full(3, 1 / 3)
+    X = [k.features(states) for k in clients]
+    teacher = np.mean([x @ W for x, W in zip(X, oracles, strict=True)], axis=0)
+    anchors = Spectrum(X[0])
+    parts = theory.split(anchors, teacher, X[0], oracles[0], lam)
+    h = theory.h_bar(0, B, sines, epsilon, pi)
+    bound = theory.gap_bound(anchors, h, oracles[0], parts, lam)
+    Phi = clients[0].features(world.held)
+    leaked, kept = peak(Phi @ parts.leaked), peak(Phi @ (parts.shrunk + parts.unseen))
+    return {
+        "env": env, "D": D, "m": m, "lam": lam, "seed": seed, "anchors": source,
+        "rank": bound.rank, "valid": bound.valid,
+        "gap": peak(Phi @ parts.total), "I": bound.heterogeneity, "II": bound.amplification, "III": bound.shrinkage,
+        "corrected": bound.corrected, "B1": kept, "B2": leaked, "sine": float(sines[0, 1]),
+        "share of angles in h_bar": theory.h_bar(0, B, sines, 0 * epsilon, pi) / h, "gamma": bound.gamma,
+        "warm-start gap": peak(Phi @ theory.split(anchors, teacher, X[0], oracles[0], lam, oracles[0]).total),
+        "disagreement of oracles": peak(X[0] @ oracles[0] - teacher),
+    }  # fmt: skip
+
+
+def angles(seed: int):
+    """What `subspace_angles` says of a span of 20 beside one of 40, and of two spans of 40 on too few states."""
+    own = np.random.default_rng(seed)
+    small, large = (ENCODERS["fourier"].sample(3, D, 0.5, own) for D in (20, 40))
+    third = ENCODERS["fourier"].sample(3, 40, 0.5, own)
+    states = own.uniform(-2, 2, (200, 3))
+    U, V = span(small(states)), span(large(states))
+    few = states[:40]
+    return {
+        "||(I-P_small)P_large||": misalignment(U, V),
+        "||(I-P_large)P_small||": misalignment(V, U),
+        "largest angle by subspace_angles, degrees": float(np.degrees(subspace_angles(U, V).max())),
+        "two spans of 40 on 40 states, degrees": float(np.degrees(subspace_angles(large(few), third(few)).max())),
+        "two spans of 40 on 200 states, degrees": float(
+            np.degrees(subspace_angles(large(states), third(states)).max())
+        ),
+    }
+
+
+def q_star(env: str):
+    """The reference, what was checked of it, and how much an action matters where its policy goes."""
+    policy, about = reference(env)
+    c = resolve({"env": env, "setting": "heterogeneous"})
+    world = Setting.make(c, policy)
+    k = len(world.held) // 3
+    Q = np.sort(world.q_star(world.held[2 * k :]), axis=1)
+    checked = {key: v for key, v in about.items() if key not in ("version", "env", "settings")}
+    return {**checked, "median action gap on its path": float(np.median(Q[:, -1] - Q[:, -2]))}
+
+
+def trained_instead(env: str, run, client: int):
+    """The same checks of a trained QHD in place of the grid, on the same states; its run is of the other benchmarks."""
+    grid = settings_for(env)
+    states = rng.generator(0, rng.PUBLIC, "reference").uniform(grid.low, grid.high, (CHECK_STATES, len(grid.low)))
+    policy = load_policy(run, client)
+    promised, real = policy.q(states).max(axis=1), earned(policy, states, grid.gamma)
+    return {
+        "D": policy.model.encoder.D, "bellman_error_mean": float(bellman_error(policy, states, grid.gamma).mean()),
+        "promised_mean": float(promised.mean()), "earned_mean": float(real.mean()),
+        "promised_off_by": float(np.abs(promised - real).mean()),
+    }  # fmt: skip
+
+
+TRAINED = {
+    "MountainCar-v0": (folder("gap", "MountainCar-v0 teacher", 0), 4),
+    "CartPole-v1": (folder("ablation", "rollout warm-start D=2048 m=8192", 0), 0),
+}
+
+
+def main() -> None:
+    with threadpool_limits(1):
+        cells = [("CartPole-v1", D, m, lam, s, source) for s in range(2) for source in ("rollout", "uniform")
+                 for D, m, lam in ((64, 32, 1e-6), (64, 64, 1e-6), (64, 256, 1e-6), (64, 1024, 1e-6), (64, 1024, 1e-2),
+                                   (256, 128, 1e-6), (256, 1024, 1e-6), (256, 1024, 1e-2))]  # fmt: skip
+        cells += [("MountainCar-v0", D, m, lam, 0, "uniform") for D, m, lam in ((64, 256, 1e-6), (64, 32, 1e-6))]
+        results = {
+            "invisibility": [invisibility(s) for s in SEEDS],
+            "zero gap": [zero_gap(s) for s in SEEDS],
+            "one client, D=500": {f"m={m}": [counter_example(s, m) for s in SEEDS] for m in (50, 250, 500, 1000, 4000)},
+            "term II": {
+                f"{a}, lam={lam:g}": amplification(a, lam) for a in ("rollout", "uniform") for lam in (0.0, 1e-2)
+            },
+            "bounds": [bounds(*cell) for cell in cells],
+            "angles": angles(0),
+            "reference": {env: q_star(env) for env in GRIDS},
+            "trained in its place": {env: trained_instead(env, *t) for env, t in TRAINED.items() if t[0].exists()},
+        }
+    out = {"command": "python benchmarks/theory.py", "commit": head(), **results}
+    (ROOT / "results" / "theory.json").write_text(json.dumps(out, indent=1) + "\n")
+    print("written to results/theory.json")
+
+
+if __name__ == "__main__":
+    main()
