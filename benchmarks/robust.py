@@ -1,7 +1,7 @@
 """Attack x aggregator x share of liars on CartPole with different encoders: what the honest clients reach.
 
-Resumable to the single run: what results/robust.json has already is not run again (remove it to begin anew). Seed by seed,
-so that what is done can be read at any time: the table says how many seeds it has. `--jobs 1` for one process.
+Resumable to the single run: what results/robust.json has already is not run again (remove it to begin anew). Seed by
+seed, so that what is done can be read at any time: the table says how many seeds it has. `--jobs 1` for one process.
 """
 
 from __future__ import annotations
