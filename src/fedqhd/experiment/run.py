@@ -19,7 +19,7 @@ from fedqhd._version import __version__
 from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import SPLIT, LocalClient
 from fedqhd.engines import LocalEngine, ProcessEngine, cores
-from fedqhd.envs import StateScaler, make_env
+from fedqhd.envs import StateScaler
 from fedqhd.experiment import checkpoint, exchange
 from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
@@ -266,8 +266,7 @@ def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
     for site, env in enumerate(client.envs, start=client.index):
         greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
         if c.dynamics:
-            usual = make_env(c.env, repeat=c.action_repeat)
-            nominal.append(greedy_returns(policy, usual, c.eval_episodes, c.seed, site).mean())
+            nominal.append(greedy_returns(policy, policy.make_env(), c.eval_episodes, c.seed, site).mean())
     alarms = client.agent.alarms if isinstance(client.agent, LeastSquaresQHD) else None
     return Outcome(greedy, nominal, client.agent.updates, alarms)
 
