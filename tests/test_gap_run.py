@@ -56,14 +56,14 @@ def test_the_exchange_explains_the_saved_weights(run, report):
 
 
 def test_actions_that_were_kept_in_training_are_kept_here(tmp_path):
-    run = trained(tmp_path, action_repeat=15, anchors=80)
+    run = trained(tmp_path, action_repeat=5, anchors=80)
     policy = load_policy(run, 1)
     row = measure_gap(run, episodes=4)["clients"][1]
     assert row["greedy_after"] == greedy_returns(policy, policy.make_env(), 4, 0, 1).mean()
     assert row["greedy_after"] != greedy_returns(policy, make_env(policy.env), 4, 0, 1).mean()
     # Our Q* is of the environment in which every step has its action.
     assert has_reference("CartPole-v1", 1)
-    assert not has_reference("CartPole-v1", 15)
+    assert not has_reference("CartPole-v1", 5)
 
 
 def test_only_who_took_part_has_a_weight(tmp_path):
