@@ -222,7 +222,5 @@ class LeastSquaresQHD(QHD):
         self._rewards = [(float(r), float(discount)) for r, discount in p["rewards"]]
         self._awaited, self._whiten = p.get("awaited"), p.get("whiten")
         self.memory.restore(under(p, "memory."))
-        for i, s in enumerate(self.memory.s[: self.memory.size]):
-            kernels.refresh(*self._args, s, self._seen, self._phi)
-            self.memory.X[i] = self._phi
+        self.memory.X[: self.memory.size] = self.encoder.features(self.memory.s[: self.memory.size])
         self.normal.reset()
