@@ -69,7 +69,7 @@ lint: setup-all
 	$(BIN)/lint-imports
 
 bench: setup-all
-	$(BIN)/python benchmarks/update.py
+	$(BIN)/python benchmarks/bench.py
 
 returns: setup-all
 	$(BIN)/python benchmarks/returns.py

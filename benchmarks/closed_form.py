@@ -65,6 +65,10 @@ def table(rows) -> str:
             f"| {min(r['last_100'])} | {np.mean(r['greedy_return']):.1f} | {sum(r['fit_alarms'])} "
             f"| {np.mean(r['cpu_seconds']):.0f} | `{r['commit']}` |"
         )
+    done = {(r["env"], r["setting"]) for r in rows}
+    missing = [f"{env}, {setting}" for env in PAPER for setting in SETTINGS if (env, setting) not in done]
+    if missing:
+        lines += ["", f"Not measured yet: {'; '.join(missing)}."]
     commands = [r["command"] for r in rows]
     return "\n".join([*lines, "", "Each run by itself, with `--seed` 0 to 19:", "", "```", *commands, "```", ""])
 

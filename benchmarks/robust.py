@@ -1,7 +1,7 @@
 """Attack x aggregator x share of liars on CartPole with different encoders: what the honest clients reach.
 
-Resumable to the single run: what runs/robust/ holds already is not run again. Seed by seed, so that what is done can be
-read at any time: the table says how many seeds it has. `--jobs 1` for one process.
+Resumable to the single run: what results/robust.json has already is not run again (remove it to begin anew). Seed by
+seed, so that what is done can be read at any time: the table says how many seeds it has. `--jobs 1` for one process.
 """
 
 from __future__ import annotations
@@ -34,25 +34,20 @@ CELLS = [("none", 0.0), *((attack, share) for share in (0.2, 0.4) for attack in 
 def measure(attack: str, share: float, aggregate: str, seed: int) -> dict[str, Any]:
     logging.disable(logging.WARNING)
     out = ROOT / "runs" / "robust" / f"{attack}-{share}-{aggregate}-{seed}"
-    done = out / "row.json"
-    if done.exists():
-        return json.loads(done.read_text())
     lying = f"--attack {attack} --liars {share}" if share else ""
-    words = f"train {BASE} {lying} --aggregate {aggregate} --seed {seed} --out {out}".split()
+    words = f"train {BASE} {lying} --aggregate {aggregate} --seed {seed} --out {out} --engine local".split()
     given = vars(make_parser().parse_args(words))
     config = resolve({k: v for k, v in given.items() if k in FIELDS})
     summary = train(config, resume=True)
     honest = [i for i in range(config.clients) if i not in summary.get("liars", [])]
     returns = training_returns(out, config.clients, config.episodes)[honest, -LAST:]
-    row = {
+    return {
         "attack": attack, "share": share, "aggregate": aggregate, "seed": seed,
         "return": round(float(returns.mean()), 1),
         "greedy_return": round(float(np.mean([summary["greedy_return_per_client"][i] for i in honest])), 1),
         "cpu_seconds": round(summary["cpu_seconds"], 1), "liars": summary.get("liars", []),
         "left_out": summary["replies"]["left out"], "commit": COMMIT,
     }  # fmt: skip
-    done.write_text(json.dumps(row) + "\n")
-    return row
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -86,13 +81,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", f"Commit {commits}. A run by itself:", "", "```", command, "```", ""])
 
 
-def write(rows: list[dict[str, Any]]) -> None:
-    rows = sorted(
-        rows, key=lambda r: (r["seed"], CELLS.index((r["attack"], r["share"])), AGGREGATORS.index(r["aggregate"]))
-    )
-    file = ROOT / "results" / "robust.json"
-    file.write_text("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
-    file.with_suffix(".md").write_text(table(rows))
+def place(row: dict[str, Any]) -> tuple[int, int, int]:
+    cell = CELLS.index((row["attack"], row["share"]))
+    return row["seed"], cell, AGGREGATORS.index(row["aggregate"])
 
 
 def main() -> None:
@@ -100,16 +91,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     wanted = parser.parse_args()
+    file = ROOT / "results" / "robust.json"
+    rows = json.loads(file.read_text()) if file.exists() else []
+    done = {(r["attack"], r["share"], r["aggregate"], r["seed"]) for r in rows}
     jobs = [(*cell, aggregate, seed) for seed in wanted.seeds for cell in CELLS for aggregate in AGGREGATORS]
-    rows = []
     with ProcessPoolExecutor(wanted.jobs) as pool:
-        for future in as_completed([pool.submit(measure, *job) for job in jobs]):
-            rows.append(future.result())
-            r = rows[-1]
+        for future in as_completed([pool.submit(measure, *job) for job in jobs if job not in done]):
+            rows = sorted([*rows, future.result()], key=place)
+            r = future.result()
             print(f"{r['attack']} {r['share']:.0%}, {r['aggregate']}, seed {r['seed']}: {r['return']}", flush=True)
-            if len(rows) >= len(AGGREGATORS):
-                write(rows)
-    print("written to results/robust.md and results/robust.json")
+            file.write_text("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
+            file.with_suffix(".md").write_text(table(rows))
+    print("results/robust.md and results/robust.json are complete")
 
 
 if __name__ == "__main__":

@@ -35,10 +35,11 @@ KINDS = [
     "--setting heterogeneous --learner replay --anchor-source visited --participation 0.6 --present 2=2:",
     "--setting homogeneous --learner least-squares --exchange statistics",
 ]
+ENGINES = ("local", "process")
 TIMES = ("wall_seconds", "cpu_seconds", "split_seconds")
 
 
-def start(kind: str, folder: Path) -> int:
+def start(kind: str, folder: Path, engine: str) -> int:
     """`fedqhd train --resume` in a fork; its process id."""
     child = os.fork()
     if child:
@@ -46,7 +47,7 @@ def start(kind: str, folder: Path) -> int:
     with contextlib.suppress(BaseException):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
-        os._exit(main(["train", *SMALL.split(), *kind.split(), "--out", str(folder), "--resume"]))
+        os._exit(main(["train", *SMALL.split(), *kind.split(), "--engine", engine, "--out", str(folder), "--resume"]))
     os._exit(70)
 
 
@@ -63,14 +64,17 @@ def result(folder: Path) -> tuple[bytes, dict, list[bytes], list[str]]:
 
 
 def trial(kind: str, folder: Path, seconds: float, draw: random.Random) -> int:
-    """Kill at up to three random moments of the run's length, then let it end. How often it was hit alive."""
+    """Kill at up to three random moments of the run's length, then let it end. How often it was hit alive.
+
+    Each time it goes on in this process or in workers, by chance: engines give the same bits.
+    """
     hits = 0
     for _ in range(draw.randint(1, 3)):
-        child = start(kind, folder)
+        child = start(kind, folder, draw.choice(ENGINES))
         time.sleep(draw.uniform(0, seconds))
         os.kill(child, signal.SIGKILL)
         hits += ended(child) == -signal.SIGKILL
-    code = ended(start(kind, folder))
+    code = ended(start(kind, folder, draw.choice(ENGINES)))
     assert code == 0, f"resuming ended with {code}"
     return hits
 
@@ -81,13 +85,13 @@ def run(folder: Path, trials: int, seed: int) -> int:
     for n in range(trials):
         kind = KINDS[n % len(KINDS)]
         if kind not in whole:
-            # The first run compiles and warms up, the second is timed; they must agree as well.
-            for again in ("a", "b"):
+            # The first run compiles and warms up, the last is timed; they must agree as well.
+            for engine in reversed(ENGINES):
                 began = time.perf_counter()
-                assert ended(start(kind, folder / f"{n}{again}")) == 0
+                assert ended(start(kind, folder / f"{n}-{engine}", engine)) == 0
                 seconds[kind] = time.perf_counter() - began
-            whole[kind] = result(folder / f"{n}a")
-            assert result(folder / f"{n}b") == whole[kind]
+            whole[kind], other = (result(folder / f"{n}-{engine}") for engine in ENGINES)
+            assert other == whole[kind]
         hits += trial(kind, folder / "killed", seconds[kind], draw)
         assert result(folder / "killed") == whole[kind], f"trial {n}, {kind}: another result"
         shutil.rmtree(folder / "killed")

@@ -125,27 +125,30 @@ def test_arrays_come_back_from_a_file_to_the_bit(tmp_path, content):
     assert {k: v.tobytes() for k, v in again.items()} == {k: v.tobytes() for k, v in arrays.items()}
 
 
-@given(st.integers(1, 12), st.integers(0, 40), st.integers(0, 40))
+@given(st.integers(1, 12), st.lists(st.booleans(), max_size=40), st.lists(st.booleans(), max_size=40))
 @settings(deadline=None)
 def test_replay_is_a_queue_of_the_last_and_goes_on_from_its_state(capacity, before, after):
-    memory, model = Replay(capacity, 1), deque(maxlen=capacity)
+    """Transitions of which some go on from the one before, and some begin anew."""
+    lasts = np.cumsum([1 if joined else 5 for joined in before + after])
+    memory, again, model = Replay(capacity, 1), Replay(capacity, 1), deque(maxlen=capacity)
 
     def add(memory, k):
-        memory.add(Transition(np.array([k]), k, float(k), 0.5, np.array([k + 1])))
+        x = int(lasts[k])
+        memory.add(Transition(np.array([x]), x, float(x), 0.5, np.array([x + 1])))
 
-    for k in range(before):
+    for k in range(len(before)):
         add(memory, k)
-    again = Replay(capacity, 1)
     again.restore(memory.state())
-    for k in range(before, before + after):
+    for k in range(len(before), len(lasts)):
         add(memory, k)
         add(again, k)
-    model.extend(range(before + after))
+    model.extend(lasts.tolist())
     for m in (memory, again):
         assert sorted(m.a[: m.size].tolist()) == list(model)
         np.testing.assert_array_equal(m.s[: m.size, 0], m.a[: m.size])
         np.testing.assert_array_equal(m.s_next[: m.size, 0], m.a[: m.size] + 1)
-    np.testing.assert_array_equal(again.a, memory.a)  # in the same places, so that draws hit the same transitions
+    for name in ("s", "a", "r", "discount", "s_next", "joined"):  # in the same places: draws hit the same transitions
+        np.testing.assert_array_equal(getattr(again, name), getattr(memory, name))
     if memory.size:
         drawn = memory.sample(50, generators.generator(0, 0, "x"))
         assert 0 <= drawn.min() <= drawn.max() < memory.size

@@ -10,16 +10,18 @@ from PIL import Image
 
 import fedqhd
 from conftest import tiny
+from fedqhd.envs import make_env
 from fedqhd.experiment import advise as advising
 from fedqhd.experiment import exchange, limits
 from fedqhd.experiment.advise import Bench, advise, of_run
 from fedqhd.experiment.config import resolve
 from fedqhd.experiment.gap import measure_gap, verdict
 from fedqhd.experiment.member import members
+from fedqhd.experiment.reference import has_reference
 from fedqhd.experiment.run import train
 from fedqhd.files import read_arrays, write_arrays
 from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import load_policy, model_path
+from fedqhd.policy import greedy_returns, load_policy, model_path
 from test_cli import fedqhd as command
 from test_run import same
 
@@ -51,6 +53,28 @@ def test_the_exchange_explains_the_saved_weights(run, report):
     np.testing.assert_allclose(ex.teacher(ex.anchors), ex.Q, atol=1e-4 * np.abs(ex.Q).max())
     for row in report["clients"]:
         assert row["recompiled"] < 1e-4
+
+
+def test_actions_that_were_kept_in_training_are_kept_here(tmp_path):
+    run = trained(tmp_path, action_repeat=5, anchors=80)
+    policy = load_policy(run, 1)
+    row = measure_gap(run, episodes=4)["clients"][1]
+    assert row["greedy_after"] == greedy_returns(policy, policy.make_env(), 4, 0, 1).mean()
+    assert row["greedy_after"] != greedy_returns(policy, make_env(policy.env), 4, 0, 1).mean()
+    # Our Q* is of the environment in which every step has its action.
+    assert has_reference("CartPole-v1", 1)
+    assert not has_reference("CartPole-v1", 5)
+
+
+def test_only_who_took_part_has_a_weight(tmp_path):
+    ex = exchange.load(trained(tmp_path, clients=4, participation=0.5))
+    assert sorted(ex.pi.tolist()) == [0, 0, 0.5, 0.5]
+    np.testing.assert_allclose(ex.teacher(ex.anchors), ex.Q, atol=1e-4 * np.abs(ex.Q).max())
+
+
+def test_a_teacher_that_is_no_mean_is_refused(tmp_path):
+    with pytest.raises(FedQHDError, match="made anew at each anchor"):
+        exchange.load(trained(tmp_path, aggregate="median"))
 
 
 def test_client_zero_is_its_own_oracle(report):

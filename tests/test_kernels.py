@@ -55,6 +55,12 @@ def test_q_batch_equals_reference(wide, rng):
     np.testing.assert_allclose(Q, q_values(wide(s), W), **CLOSE)
 
 
+def test_features_equal_reference(wide, rng):
+    s = rng.uniform(-3, 3, (17, 5)).astype(np.float32)
+    X = wide(s)  # rows are Phi^H
+    np.testing.assert_allclose(wide.features(s), X.conj().view(np.float64), atol=1e-6)
+
+
 def test_act_is_greedy_on_the_reference(wide, rng):
     agent = agent_with_weights(OnlineQHD, wide, rng)
     agent.epsilon = 0.0

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.envs import make_env
 from fedqhd.experiment import advise as advising
 from fedqhd.experiment import run as experiment
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.experiment.gap import measure_gap, run_config
-from fedqhd.experiment.reference import GRIDS, reference, settings_for
+from fedqhd.experiment.reference import has_reference, reference, settings_for
 from fedqhd.interfaces import Array
 from fedqhd.policy import greedy_returns, load_policy
 from fedqhd.report.figures import curves
@@ -42,7 +41,7 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 1) -> Array:
     rows = []
     for client in range(len(list((Path(run) / "models").glob("client-*.npz"))) or 1):
         policy = load_policy(run, client)
-        env = make_env(policy.env, repeat=policy.action_repeat)
+        env = policy.make_env()
         rows.append(greedy_returns(policy, env, episodes, seed, client))
         env.close()
     return np.array(rows)
@@ -57,7 +56,7 @@ def gap(
     """
     c = run_config(run)
     q_star = load_policy(reference_run) if reference_run else None
-    if q_star is None and c.env in GRIDS:
+    if q_star is None and has_reference(c.env, c.action_repeat):
         q_star = reference(c.env, settings_for(c.env, c.gamma))[0]
     report = measure_gap(run, q_star, states=states, episodes=episodes, seed=seed)
     write(report, run)

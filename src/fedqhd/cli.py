@@ -182,11 +182,11 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
 
     from fedqhd import api
     from fedqhd.experiment.gap import run_config
-    from fedqhd.experiment.reference import GRIDS, path_of, settings_for
+    from fedqhd.experiment.reference import has_reference, path_of, settings_for
     from fedqhd.report.gap import show
 
     c = run_config(args.run)
-    if not args.reference and c.env in GRIDS:
+    if not args.reference and has_reference(c.env, c.action_repeat):
         kept = path_of(c.env, settings_for(c.env, c.gamma))
         if not kept.exists():
             print(f"making the reference Q* of {c.env}, once: it is kept in {kept}", flush=True)

@@ -1,17 +1,19 @@
-"""Files of named arrays: npz without pickle, a JSON note inside, a digest at the end, written whole or not at all.
+"""Files of named arrays: npz without pickle, a JSON note inside, a checksum at the end, written whole or not at all.
 
 Checkpoints are such files, numbered, in one folder."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import logging
+import math
+import mmap
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +21,11 @@ from fedqhd.interfaces import Array, FedQHDError, Payload
 
 log = logging.getLogger(__name__)
 
-VERSION = 2
-"""Version 1 had no digest; it is still read, by the checksums that a zip has anyway."""
+VERSION = 3
+"""Earlier ones had no such checksum of the whole; they are still read, by those that a zip has of its parts."""
 _ABOUT = "about.json"
 _MARK = b"fedqhd:"
-_DIGEST = 64
+_CHECK = 8
 
 
 class DamagedFile(FedQHDError):
@@ -39,13 +41,17 @@ def damaged(path: str | Path, why: str) -> DamagedFile:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
+    write_whole(path, lambda f: f.write(data))
+
+
+def write_whole(path: str | Path, fill: Callable[[IO[bytes]], Any]) -> None:
     """Write, fsync, rename: whoever reads `path` sees the old file or the new one, never half."""
     path = Path(path)
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as f:
-            f.write(data)
+        with open(part, "w+b") as f:
+            fill(f)
             f.flush()
             os.fsync(f.fileno())
         os.replace(part, path)
@@ -68,34 +74,38 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def digest(data: bytes | memoryview) -> bytes:
-    return hashlib.sha256(data).hexdigest().encode()
+def check(data: Any) -> bytes:
+    return b"%08x" % zlib.crc32(data)
 
 
 def write_arrays(path: str | Path, arrays: Payload, about: Mapping[str, Any]) -> None:
-    buffer = io.BytesIO()
     note = json.dumps({"version": VERSION, **about}).encode()
-    np.savez(buffer, **{_ABOUT: np.frombuffer(note, np.uint8)}, **arrays)  # type: ignore[arg-type]
-    # A zip ends with the length of its comment and the comment. Ours is the digest of all that comes before it.
-    buffer.seek(-2, os.SEEK_END)
-    buffer.write((len(_MARK) + _DIGEST).to_bytes(2, "little") + _MARK)
-    buffer.write(digest(buffer.getbuffer()))
-    write_bytes(path, buffer.getvalue())
+
+    def fill(f: IO[bytes]) -> None:
+        np.savez(f, **{_ABOUT: np.frombuffer(note, np.uint8)}, **arrays)  # type: ignore[arg-type]
+        # A zip ends with the length of its comment and the comment. Ours is the checksum of all that comes before it.
+        f.seek(-2, os.SEEK_END)
+        f.write((len(_MARK) + _CHECK).to_bytes(2, "little") + _MARK)
+        f.flush()
+        with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as written:
+            f.write(check(written))
+
+    write_whole(path, fill)
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays and the note of a file, or one sentence on what is wrong with it."""
     try:
         data = Path(path).read_bytes()
-        sealed = data[-_DIGEST - len(_MARK) : -_DIGEST] == _MARK
-        if sealed and digest(memoryview(data)[:-_DIGEST]) != data[-_DIGEST:]:
-            raise ValueError("its digest does not fit its content")
+        sealed = data[-_CHECK - len(_MARK) : -_CHECK] == _MARK
+        if sealed and check(memoryview(data)[:-_CHECK]) != data[-_CHECK:]:
+            raise ValueError("its checksum does not fit its content")
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
         about = json.loads(arrays.pop(_ABOUT).tobytes())
         version = about["version"]
         if not sealed and version == VERSION:
-            raise ValueError("its digest is missing")
+            raise ValueError("its checksum is missing")
     except FileNotFoundError:
         raise FedQHDError(f"{path} does not exist") from None
     except Exception as error:  # a damaged zip can raise nearly anything, and all of it means the same
@@ -123,19 +133,38 @@ def number_of(path: Path) -> int:
     return int(path.stem.partition("-")[2])
 
 
+def pack(arrays: Payload) -> tuple[Array, list[Any]]:
+    """All arrays as one, and what is where: a file of a hundred small members costs more than what is in them."""
+    index = [[name, v.dtype.str, v.shape] for name, v in arrays.items()]
+    return np.frombuffer(b"".join(np.ascontiguousarray(v).data for v in arrays.values()), np.uint8), index
+
+
+def unpack(data: Array, index: list[Any]) -> dict[str, Array]:
+    arrays, at = {}, 0
+    for name, dtype, shape in index:
+        size = np.dtype(dtype).itemsize * math.prod(shape)
+        arrays[name] = data[at : at + size].copy().view(dtype).reshape(shape)
+        at += size
+    return arrays
+
+
 def write_checkpoint(folder: Path, number: int, arrays: Payload, about: Mapping[str, Any], keep: int) -> None:
     """The newest; of those before it the last few are kept."""
-    write_arrays(folder / f"checkpoint-{number:06}.npz", arrays, about)
+    data, index = pack(arrays)
+    write_arrays(folder / f"checkpoint-{number:06}.npz", {"data": data}, {**about, "index": index})
     for old in checkpoints(folder)[keep:]:
         old.unlink()
 
 
-def read_checkpoint(folder: Path, last: int | None = None) -> Numbered | None:
-    """The newest that is whole, none after number `last`; None where there is none."""
+def read_checkpoint(folder: Path) -> Numbered | None:
+    """The newest that is whole; None where there is none."""
     for path in checkpoints(folder):
-        if last is None or number_of(path) <= last:
-            try:
-                return Numbered(number_of(path), *read_arrays(path), path)
-            except DamagedFile as error:
-                log.warning("%s; going on with what came before it", error)
+        try:
+            packed, about = read_arrays(path)
+        except DamagedFile as error:
+            log.warning("%s; going on with what came before it", error)
+            continue
+        if about["version"] == VERSION:
+            return Numbered(number_of(path), unpack(packed["data"], about.pop("index")), about, path)
+        log.warning("%s is of an earlier FedQHD, with which this one cannot go on", path)
     return None

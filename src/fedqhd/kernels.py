@@ -145,6 +145,14 @@ def q_batch(kind, Omega, b, items, Z, W, phi, Q):  # type: ignore[no-untyped-def
 
 
 @_jit
+def encode_batch(kind, Omega, b, items, Z, X):  # type: ignore[no-untyped-def]
+    """X (B, R) of the states Z (B, n)."""
+    D = _dimension(kind, Omega, items)
+    for i in range(Z.shape[0]):
+        _encode(kind, Z[i], Omega, b, items, 0, D, X[i])
+
+
+@_jit
 def greedy(q, u):  # type: ignore[no-untyped-def]
     """argmax of q, one of the maxima at random: u in [0, 1) decides. -1 if q has a NaN."""
     best, ties = q[0], 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 
 from fedqhd import rng
-from fedqhd.envs import StateScaler
+from fedqhd.envs import StateScaler, make_env
 from fedqhd.files import damaged, read_arrays, write_arrays
 from fedqhd.interfaces import Array, FedQHDError, Model
 from fedqhd.models import load_model
@@ -29,6 +30,10 @@ class Policy:
         self.action_repeat = action_repeat
         """Steps of the environment for which it was trained to keep an action."""
         self._rng = rng.generator(seed, rng.PUBLIC, "policy")
+
+    def make_env(self, **kwargs: Any) -> gymnasium.Env[Array, np.int64]:
+        """The environment it was trained in, acting as often as there."""
+        return make_env(self.env, repeat=self.action_repeat, **kwargs)
 
     def q(self, obs: Array) -> Array:
         """(B, n) raw observations -> (B, A)."""

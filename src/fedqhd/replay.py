@@ -37,18 +37,21 @@ class Replay:
         return rng.integers(self.size, size=B)
 
     def state(self) -> Payload:
-        """Only what has been filled, so that a young buffer is a small file."""
+        """Only what has been filled and cannot be derived: it is written after every round."""
         k = self.size
+        joined, a = self.joined[:k].copy(), self.a[:k]
         return {
-            "s": self.s[:k].copy(), "a": self.a[:k].copy(), "r": self.r[:k].copy(),
-            "discount": self.discount[:k].copy(), "s_next": self.s_next[:k].copy(), "joined": self.joined[:k].copy(),
+            "s": self.s[:k].copy(), "a": a.astype(np.min_scalar_type(a.max(initial=0))), "r": self.r[:k].copy(),
+            "discount": self.discount[:k].copy(), "s_end": self.s_next[:k][~joined], "joined": joined,
             "at": np.array(self._at),
         }  # fmt: skip
 
     def restore(self, p: Payload) -> None:
         self.size, self._at = len(p["a"]), int(p["at"])
-        for name in ("s", "a", "r", "discount", "s_next", "joined"):
+        for name in ("s", "a", "r", "discount", "joined"):
             getattr(self, name)[: self.size] = p[name]
+        self.s_next[: self.size] = np.roll(p["s"], -1, axis=0)
+        self.s_next[: self.size][~p["joined"]] = p["s_end"]
 
 
 class Trajectories:

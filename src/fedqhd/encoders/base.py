@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from fedqhd import kernels
 from fedqhd.files import write_arrays
 from fedqhd.interfaces import Array, FedQHDError
 
@@ -68,6 +69,13 @@ class BaseEncoder(ABC):
                 f"states of shape {s.shape} do not fit an encoder of {self.n} variables: give (B, {self.n})"
             )
         return s
+
+    def features(self, s: Array) -> Array:
+        """Phi(s) as the kernels make it: float32 (B, R), complex components as real and imaginary parts in turn."""
+        Z = np.ascontiguousarray(self.rows(s), np.float32)
+        X = np.empty((len(Z), self.D * (np.dtype(self.dtype).itemsize // 4)), np.float32)
+        kernels.encode_batch(*self.kernel_args(), Z, X)
+        return X
 
     def fingerprint(self) -> str:
         digest = hashlib.sha256(self.name.encode())

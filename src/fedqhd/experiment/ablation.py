@@ -52,14 +52,14 @@ class Setting:
 
     @classmethod
     def make(cls, config: Config, reference: Policy) -> Setting:
-        env = make_env(config.env)
+        env = make_env(config.env, repeat=config.action_repeat)
         public = rng.generator(config.seed, rng.PUBLIC, "scaler")
         scaler = make_scaler(env, config.scaling, config.scale_low, config.scale_high, public)
         env.close()
         own = rng.generator(config.seed, rng.PUBLIC, "ablation")
-        fit = sample(config.env, scaler, [reference], FIT_STATES // 3, own)
-        held = sample(config.env, scaler, [reference], HELD_OUT, own)
-        env = make_env(config.env)
+        fit = sample(scaler, [reference], FIT_STATES // 3, own)
+        held = sample(scaler, [reference], HELD_OUT, own)
+        env = make_env(config.env, repeat=config.action_repeat)
         near = make_anchors(config.anchor_source, HELD_OUT, "", env, scaler, own)
         env.close()
         return cls(config, reference, scaler, np.vstack(list(fit.values())), np.vstack(list(held.values())), near)
@@ -77,14 +77,14 @@ class Setting:
         return self.reference.q(self.scaler.raw(Z)).astype(np.float64)
 
     def greedy(self, member: Member, W: Array, episodes: int) -> float:
-        return member.greedy(W, self.scaler, self.config.env, episodes, self.config.seed)
+        return member.greedy(W, self.scaler, self.config, episodes, self.config.seed)
 
 
 def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[str, Any]]:
     """A row for each mode of compilation: the gap of one exchange of oracles, its greedy return, the learning curve."""
     c = resolve({**_given(setting.config), "dims": [D], "anchors": m})
     with threadpool_limits(1):
-        env = make_env(c.env)
+        env = make_env(c.env, repeat=c.action_repeat)
         states = make_anchors(c.anchor_source, m, "", env, setting.scaler, rng.generator(c.seed, rng.PUBLIC, "anchors"))
         env.close()
         nothing = np.zeros((0, 0))

@@ -109,13 +109,13 @@ class Bench:
 
     def __init__(self, c: Config, teacher: Teacher) -> None:
         self.c, self.teacher = c, teacher
-        env = make_env(c.env)
+        env = make_env(c.env, repeat=c.action_repeat)
         self.scaler: StateScaler = make_scaler(
             env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler")
         )
         env.close()
         self.encoders: list[BaseEncoder] = [make_encoder(c, i, len(self.scaler.shift)) for i in kinds(c)]
-        held = sample(c.env, self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
+        held = sample(self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
         self.held = np.vstack([held["rollouts"], held["policy"]])
         self.wanted = self.values(self.held)
         self.spread = float(np.sqrt(np.mean((self.wanted - self.wanted.mean(axis=0)) ** 2)))
@@ -127,13 +127,13 @@ class Bench:
     def anchors(self, source: str, m: int) -> Array:
         """Scaled. A source that follows a policy is half random rollouts, half states which the teacher's meets."""
         own = rng.generator(self.c.seed, rng.PUBLIC, "advise anchors")
-        env = make_env(self.c.env)
+        env = make_env(self.c.env, repeat=self.c.action_repeat)
         followed = m // 2 if source in ("teacher", "visited") else 0
         kind = "rollout" if followed else source
         states = make_anchors(kind, m - followed, self.c.anchor_file, env, self.scaler, own)
         env.close()
         if followed:
-            met = policy_states(self.c.env, self.teacher.policies, 2 * followed, own)
+            met = policy_states(self.teacher.policies, 2 * followed, own)
             states = np.vstack([states, self.scaler(own.permutation(met)[:followed])])
         return states
 

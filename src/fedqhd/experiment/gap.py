@@ -61,8 +61,8 @@ def measure_gap(
     own = rng.generator(seed, rng.PUBLIC, "gap")
     with threadpool_limits(1):
         scaler = policies[0].scaler
-        fit = np.vstack(list(sample(c.env, scaler, policies, -(-n // len(SOURCES)), own).values()))
-        held = sample(c.env, scaler, policies, HELD_OUT, own)
+        fit = np.vstack(list(sample(scaler, policies, -(-n // len(SOURCES)), own).values()))
+        held = sample(scaler, policies, HELD_OUT, own)
         bases = make_bases(clients, fit)
         world = World(c, scaler, fit, held, episodes, seed)
         oracle = Oracles(clients, ex, world, reference, bases) if reference else None

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fedqhd.encoders import BaseEncoder
-from fedqhd.envs import StateScaler, make_env
+from fedqhd.envs import StateScaler
+from fedqhd.experiment.config import Config
 from fedqhd.experiment.exchange import Exchange
 from fedqhd.interfaces import Array, FedQHDError
 from fedqhd.models import Readout
@@ -52,12 +53,13 @@ class Member:
         """Values of real weights, a block at a time."""
         return np.vstack([self.features(Z[lo : lo + BLOCK]) @ W for lo in range(0, len(Z), BLOCK)])
 
-    def greedy(self, W: Array, scaler: StateScaler, env_id: str, episodes: int, seed: int) -> float:
+    def greedy(self, W: Array, scaler: StateScaler, c: Config, episodes: int, seed: int) -> float:
         """Mean return of the greedy policy of real weights W in the nominal environment."""
         D = self.encoder.D
         weights = W[:D] + 1j * W[D:] if self.p > D else W
-        policy = Policy(Readout(self.encoder, weights.astype(self.encoder.dtype)), scaler, env_id)
-        env = make_env(env_id)
+        model = Readout(self.encoder, weights.astype(self.encoder.dtype))
+        policy = Policy(model, scaler, c.env, action_repeat=c.action_repeat)
+        env = policy.make_env()
         returns = greedy_returns(policy, env, episodes, seed, self.index)
         env.close()
         return float(returns.mean())

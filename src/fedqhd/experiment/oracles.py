@@ -33,7 +33,7 @@ class World:
     seed: int
 
     def greedy(self, member: Member, W: Array) -> float:
-        return member.greedy(W, self.scaler, self.config.env, self.episodes, self.seed)
+        return member.greedy(W, self.scaler, self.config, self.episodes, self.seed)
 
 
 def rms(x: Array) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from fedqhd._version import __version__
 from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import SPLIT, LocalClient
-from fedqhd.envs import StateScaler, make_env
+from fedqhd.envs import StateScaler
 from fedqhd.experiment.build import World, liars
 from fedqhd.experiment.config import DQN_METHODS, Config
 from fedqhd.federation import Server
@@ -70,8 +70,7 @@ def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
     for site, env in enumerate(client.envs, start=client.index):
         greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
         if c.dynamics:
-            usual = make_env(c.env, repeat=c.action_repeat)
-            nominal.append(greedy_returns(policy, usual, c.eval_episodes, c.seed, site).mean())
+            nominal.append(greedy_returns(policy, policy.make_env(), c.eval_episodes, c.seed, site).mean())
     alarms = client.agent.alarms if isinstance(client.agent, LeastSquaresQHD) else None
     return Outcome(greedy, nominal, client.agent.updates, alarms)
 

@@ -48,6 +48,11 @@ GRIDS = {
 }
 
 
+def has_reference(env_id: str, action_repeat: int) -> bool:
+    """Whether we have a Q* of our own: of the environment as it is, where every step has its action."""
+    return env_id in GRIDS and action_repeat == 1
+
+
 class GridModel:
     """Q on a grid, interpolated; scaled states in, so that it plays like any other model."""
 

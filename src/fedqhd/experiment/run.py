@@ -167,7 +167,8 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
     folder, (engine, server) = config.folder, parties
     rounds = plan_rounds(config.episodes, config.round_episodes)
     fresh: dict[str, Any] = {"rounds": 0, "steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": {}, "metrics": (0, 0)}
-    done = checkpoint.load(folder, parties, identity(config))
+    which = identity(config)
+    done = checkpoint.load(folder, parties, which)
     start, teacher, totals = done or (0, None, fresh)
     metrics = folder / "metrics.jsonl"
     cut_back(metrics, *totals["metrics"])
@@ -191,7 +192,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):
             exchange.save(folder, engine, federation, server.counted, latest)
-        checkpoint.save(folder, k + 1, latest, parties, totals, identity(config), config.keep)
+        checkpoint.save(folder, k + 1, latest, parties, totals, which, config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), engine.cpu_seconds()
         spend({"logging": wall - ended})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedqhd.envs import StateScaler, make_env, random_states, states_met
+from fedqhd.envs import StateScaler, random_states, states_met
 from fedqhd.interfaces import Array
 from fedqhd.policy import Policy
 
@@ -15,9 +15,9 @@ EPSILON = 0.1
 """Exploration of the policies, so that states around their path are met too."""
 
 
-def policy_states(env_id: str, policies: Sequence[Policy], steps: int, rng: np.random.Generator) -> Array:
-    """Raw states that policies meet, each about as many, (steps, n)."""
-    env = make_env(env_id)
+def policy_states(policies: Sequence[Policy], steps: int, rng: np.random.Generator) -> Array:
+    """Raw states that policies of one environment meet, each about as many, (steps, n)."""
+    env = policies[0].make_env()
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     shares = np.diff(np.linspace(0, steps, len(policies) + 1).astype(int))
 
@@ -32,13 +32,11 @@ def policy_states(env_id: str, policies: Sequence[Policy], steps: int, rng: np.r
     return states
 
 
-def sample(
-    env_id: str, scaler: StateScaler, policies: Sequence[Policy], k: int, rng: np.random.Generator
-) -> dict[str, Array]:
+def sample(scaler: StateScaler, policies: Sequence[Policy], k: int, rng: np.random.Generator) -> dict[str, Array]:
     """k scaled states of each of SOURCES."""
-    env = make_env(env_id)
+    env = policies[0].make_env()
     rollouts = random_states(env, k, rng)
     env.close()
     box = rng.uniform(scaler.low, scaler.high, (k, len(scaler.low)))
-    raw = (rollouts, box, policy_states(env_id, policies, k, rng))
+    raw = (rollouts, box, policy_states(policies, k, rng))
     return {name: scaler(s) for name, s in zip(SOURCES, raw, strict=True)}

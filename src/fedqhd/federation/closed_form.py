@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedqhd.federation.aggregate import weighted_mean
+from fedqhd.federation.aggregate import COMBINE, weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.interfaces import Agent, Array, Client, FedQHDError, Like, Payload, Reply, real_view
 from fedqhd.theory.normal import Factors
@@ -78,7 +78,8 @@ class NormalExchange:
                 f"the clients' normal equations cannot be solved: a client sent no sum of squares, or "
                 f"fit_lam={self.lam:g} is too small"
             ) from None
-        W = np.array(replies[0].payload["W"], order="F")
+        # All have the same W, from the last round; the median is that W, whatever a few may claim.
+        W = np.array(COMBINE["median"](replies, "W"), order="F")
         W = W.astype(np.result_type(W, np.float64))
         real_view(W)[:] += change.T
         ranges = np.stack([r.payload["range"] for r in replies])

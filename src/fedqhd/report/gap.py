@@ -153,7 +153,7 @@ def show_advice(console: Console, advice: Mapping[str, Any]) -> None:
         return name, c["source"], c["anchors"], c["lam"], ranks, c["loo_error"], c["held_out_error"]
 
     rows = [row("given", given), *(row("", c) for c in advice["compared"]), row("advised", advised)]
-    columns = ("", "anchors from", "m", "lam", "effective rank", "leave-one-out error", "held-out error")
+    columns = ("", "anchors from", "m", "lam", "effective rank", "leave-one-out", "held-out")
     console.print(table("Errors of compiled values, as a share of their spread", columns, rows))
     word = "well" if advice["well_conditioned"] else "not well"
     console.print(f"given: {word} conditioned; {advice['reason']}", highlight=False, soft_wrap=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from PIL import Image
 
 from fedqhd import rng
-from fedqhd.envs import make_env
 from fedqhd.policy import Policy
 
 WIDTH = 320
@@ -24,7 +23,7 @@ def play(policy: Policy, gif: Path | None, seed: int = 0) -> float:
     """One greedy episode, written to `gif`, or shown in a window if that is None. Returns its return."""
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    env = make_env(policy.env, repeat=policy.action_repeat, render_mode="rgb_array" if gif else "human")
+    env = policy.make_env(render_mode="rgb_array" if gif else "human")
     rate = env.metadata.get("render_fps", FRAMES_A_SECOND) / policy.action_repeat
     every = max(1, round(rate / FRAMES_A_SECOND))
     frames: list[Image.Image] = []

@@ -56,25 +56,26 @@ class NormalEquations:
 
 
 class Factors:
-    """Cholesky factors of G_a + lam I. They are made in place of G, which is used up."""
+    """Cholesky factors of G_a + lam I, in the precision of G. They are made in place of G, which is used up."""
 
     def __init__(self, G: Array, lam: float) -> None:
         self.lam = lam
         self.cholesky = []
         for gram in G:
             H = gram.T  # symmetric, but only this is in LAPACK's order
-            H[np.diag_indices_from(H)] += lam
+            H[np.diag_indices_from(H)] += H.dtype.type(lam)
             factor = scipy.linalg.cho_factor(H, lower=True, overwrite_a=True, check_finite=False)
             pivots = np.diagonal(factor[0]) ** 2
             # Pivots lost in rounding: positive definite only by luck.
-            if pivots.min() <= np.finfo(float).eps * len(H) * pivots.max():
+            if pivots.min() <= np.finfo(H.dtype).eps * len(H) * pivots.max():
                 raise np.linalg.LinAlgError("rank-deficient")
             self.cholesky.append(factor)
 
     def solve(self, B: Array) -> Array:
         """Column a of B (p, A) solved with the matrix of action a."""
-        columns = [scipy.linalg.cho_solve(c, b, check_finite=False) for c, b in zip(self.cholesky, B.T, strict=True)]
-        return np.stack(columns, axis=1)
+        own = B.T.astype(self.cholesky[0][0].dtype)
+        columns = [scipy.linalg.cho_solve(c, b, check_finite=False) for c, b in zip(self.cholesky, own, strict=True)]
+        return np.stack(columns, axis=1).astype(B.dtype)
 
     def inverse(self) -> Array:
         """L_a^-1, (A, p, p), so that |L_a^-1 phi|^2 = phi^T (G_a + lam I)^-1 phi."""

@@ -1,0 +1,261 @@
+"""Single operations beside the same mathematics elsewhere: one process, one thread, in turn.
+
+A ratio is the other's median time over ours, except where it is said to be ours over a limit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.kernel_approximation import RBFSampler
+
+from fedqhd import kernels
+from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
+from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
+from fedqhd.encoders import RandomFourier
+from fedqhd.interfaces import Transition
+from fedqhd.theory.ridge import Ridge
+
+B, ETA, CAPACITY, REPEATS = 32, 1e-3, 10_000, 30
+Row = dict[str, Any]
+Operation = Callable[[], object]
+
+LIMITS = """
+#include <stdint.h>
+#include <stddef.h>
+/* The arithmetic of a step: q of the rows, two sets of q of those after them, and the update. */
+float arithmetic(const int8_t *X, const int64_t *rows, const int64_t *a, int B, int D, int A, float *W,
+                 const float *V) {
+    float total = 0;
+    for (int i = 0; i < B; i++) {
+        const int8_t *x = X + (size_t)rows[i] * D, *y = x + D;
+        for (int k = 0; k < A; k++) {
+            float p = 0, q = 0;
+            const float *w = W + (size_t)k * D, *v = V + (size_t)k * D;
+            for (int d = 0; d < D; d++) { p += y[d] * w[d]; q += y[d] * v[d]; }
+            total += p + q;
+        }
+        const float *w = W + (size_t)a[i] * D;
+        float p = 0;
+        for (int d = 0; d < D; d++) p += x[d] * w[d];
+        total += p;
+    }
+    for (int i = 0; i < B; i++) {
+        const int8_t *x = X + (size_t)rows[i] * D;
+        float *w = W + (size_t)a[i] * D;
+        for (int d = 0; d < D; d++) w[d] += 1e-12f * x[d];
+    }
+    return total;
+}
+/* What has to come from memory: the rows and those after them, once. */
+int64_t bandwidth(const int64_t *X, const int64_t *rows, int B, int words) {
+    int64_t total = 0;
+    for (int i = 0; i < B; i++) {
+        const int64_t *x = X + (size_t)rows[i] * words;
+        for (int d = 0; d < 2 * words; d++) total ^= x[d];
+    }
+    return total;
+}
+"""
+
+
+def in_turn(operations: dict[str, Operation], calls: int = 10, repeats: int = REPEATS) -> dict[str, float]:
+    """Median seconds of each."""
+    times: dict[str, list[float]] = {name: [] for name in operations}
+    for repeat in range(repeats + 2):
+        for name, operation in operations.items():
+            start = perf_counter()
+            for _ in range(calls):
+                operation()
+            if repeat >= 2:  # the first two warm up
+                times[name].append((perf_counter() - start) / calls)
+    return {name: float(np.median(t)) for name, t in times.items()}
+
+
+def row(name: str, against: str, ratio: float, goal: float | None, at_most: bool = False) -> Row:
+    return {"name": name, "against": against, "ratio": round(ratio, 2), "goal": goal, "at_most": at_most,
+            "repeats": REPEATS}  # fmt: skip
+
+
+def replay_agent(D: int, n: int, actions: int) -> ReplayQHD:
+    """With a full replay of episodes of 200 steps."""
+    rng = np.random.default_rng(0)
+    settings = QHDSettings(batch_size=B, eta=ETA, replay_size=CAPACITY, features="int8", update_every=CAPACITY + 1)
+    agent = ReplayQHD(RandomFourier.sample(n, D, 1.5, rng), actions, settings, rng)
+    states = rng.normal(size=(CAPACITY + 1, n)).astype(np.float32)
+    for k in range(CAPACITY):
+        s_next = rng.normal(size=n).astype(np.float32) if k % 200 == 199 else states[k + 1]
+        agent.observe(Transition(states[k], int(rng.integers(actions)), float(rng.normal()), 0.99, s_next))
+    return agent
+
+
+def our_update(agent: ReplayQHD) -> Operation:
+    m, rng = agent.replay, np.random.default_rng(1)
+    args = (*agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next)
+    return lambda: kernels.stored_step(*args, m.sample(B, rng), ETA, agent._rows, agent._target_rows, agent._phi_next)
+
+
+def numpy_update(agent: ReplayQHD) -> Operation:
+    """float32 throughout, as in the kernels."""
+    m, rng = agent.replay, np.random.default_rng(1)
+    Omega, b = agent.encoder.arrays["Omega"] * np.float32(2 * np.pi), agent.encoder.arrays["b"] * np.float32(2 * np.pi)
+    scale = np.float32(1 / np.sqrt(agent.encoder.D))
+    state = {"W": agent.W.copy()}
+    W_target = agent.W_target.copy()
+
+    def update() -> None:
+        rows, W = m.sample(B, rng), state["W"]
+        X, X_next = np.cos(m.s[rows] @ Omega + b) * scale, np.cos(m.s_next[rows] @ Omega + b) * scale
+        y = double_q_target(m.r[rows], m.discount[rows], q_values(X_next, W), q_values(X_next, W_target))
+        state["W"] = semi_gradient(W, X, m.a[rows], td_error(y, q_values(X, W), m.a[rows]).astype(np.float32), ETA)
+
+    return update
+
+
+def torch_update(agent: ReplayQHD) -> Operation:
+    m, rng = agent.replay, np.random.default_rng(1)
+    Omega, b = (torch.from_numpy(agent.encoder.arrays[k] * np.float32(2 * np.pi)) for k in ("Omega", "b"))
+    S, A, R, discount, S_next = (torch.from_numpy(x) for x in (m.s, m.a, m.r, m.discount, m.s_next))
+    W, W_target = torch.from_numpy(agent.W.copy()), torch.from_numpy(agent.W_target.copy())
+    scale = agent.encoder.D**-0.5
+
+    @torch.no_grad()
+    def update() -> None:
+        rows = torch.from_numpy(m.sample(B, rng))
+        a = A[rows, None]
+        X, X_next = torch.cos(S[rows] @ Omega + b) * scale, torch.cos(S_next[rows] @ Omega + b) * scale
+        best = (X_next @ W).argmax(1, keepdim=True)
+        y = R[rows] + discount[rows] * (X_next @ W_target).gather(1, best)[:, 0]
+        delta = y - (X @ W).gather(1, a)[:, 0]
+        W.addmm_(X.T, torch.zeros(B, W.shape[1]).scatter_(1, a, delta[:, None]), alpha=ETA)
+
+    return update
+
+
+def limits(agent: ReplayQHD, library: ctypes.CDLL) -> dict[str, Operation]:
+    """The arithmetic alone, on rows that are in the cache; and the memory traffic alone."""
+    rng, D, A = np.random.default_rng(1), agent.encoder.D, agent.W.shape[1]
+    X, a = agent._kept, agent.replay.a[:B].copy()
+    W, V = agent._rows.copy(), agent._target_rows.copy()
+    same = np.arange(0, 2 * B, 2)
+
+    def at(array: np.ndarray) -> ctypes.c_void_p:
+        return ctypes.c_void_p(array.ctypes.data)
+
+    def bandwidth() -> None:
+        rows = rng.integers(CAPACITY - 1, size=B)
+        library.bandwidth(at(X), at(rows), B, D // 8)
+
+    return {"C loop": lambda: library.arithmetic(at(X), at(same), at(a), B, D, A, at(W), at(V)), "memory": bandwidth}
+
+
+def build_limits(folder: str) -> ctypes.CDLL:
+    source = Path(folder) / "limits.c"
+    source.write_text(LIMITS)
+    built = source.with_suffix(".so")
+    command = ["gcc", "-O3", "-march=native", "-ffast-math", "-shared", "-fPIC", str(source), "-o", str(built)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(built))
+
+
+def updates() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        library = build_limits(folder)
+        for D, n, actions in ((1000, 4, 2), (1000, 8, 4), (10_000, 4, 2), (10_000, 8, 4)):
+            agent = replay_agent(D, n, actions)
+            others = {"torch": torch_update(agent), "numpy": numpy_update(agent), **limits(agent, library)}
+            spent = in_turn({"ours": our_update(agent), **others})
+            name = f"replay update, D={D:,}, A={actions}"
+            large = D == 10_000
+            yield row(name, "eager torch", spent["torch"] / spent["ours"], 20 if large else None)
+            yield row(name, "numpy", spent["numpy"] / spent["ours"], 10 if large else None)
+            limit = "C loop" if spent["C loop"] > spent["memory"] else "memory"
+            yield row(f"{name}, ours over the limit", limit, spent["ours"] / spent[limit], 1.5, at_most=True)
+
+
+def encoding() -> Iterator[Row]:
+    import torchhd
+
+    states = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
+    tensor = torch.from_numpy(states)
+    for D in (1000, 10_000):
+        ours = RandomFourier.sample(8, D, 1.5, np.random.default_rng(0))
+        sinusoid = torchhd.embeddings.Sinusoid(8, D)
+        sampler = RBFSampler(n_components=D, random_state=0).fit(states)
+        with torch.no_grad():
+            spent = in_turn(
+                {"ours": lambda e=ours: e.features(states), "torchhd Sinusoid": lambda e=sinusoid: e(tensor),
+                 "scikit-learn RBFSampler": lambda e=sampler: e.transform(states)}, calls=1,
+            )  # fmt: skip
+        for against in list(spent)[1:]:
+            yield row(f"encode 1,000 states, D={D:,}", against, spent[against] / spent["ours"], 5)
+
+
+def acting() -> Iterator[Row]:
+    D, n, actions = 10_000, 8, 4
+    rng = np.random.default_rng(0)
+    agent = OnlineQHD(RandomFourier.sample(n, D, 1.5, rng), actions, QHDSettings(eta=ETA, epsilon_start=0.0), rng)
+    mlp = torch.nn.Sequential(
+        torch.nn.Linear(n, 128),
+        torch.nn.ReLU(),
+        torch.nn.Linear(128, 128),
+        torch.nn.ReLU(),
+        torch.nn.Linear(128, actions),
+    )
+    adam = torch.optim.Adam(mlp.parameters())
+    states = rng.normal(size=(1000, n)).astype(np.float32)
+    at = iter(range(10**9))
+
+    def state() -> np.ndarray:
+        return states[next(at) % len(states)]
+
+    def forward() -> int:
+        with torch.no_grad():
+            return int(mlp(torch.from_numpy(state())).argmax())
+
+    def step() -> None:
+        s, s_next = torch.from_numpy(state()), torch.from_numpy(state())
+        with torch.no_grad():
+            y = 1.0 + 0.99 * mlp(s_next).max()
+        loss = (y - mlp(s)[0]) ** 2
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+
+    spent = in_turn({"ours": lambda: agent.act(state()), "torch": forward}, calls=100)
+    yield row(f"act, D={D:,}", "torch MLP 2x128, forward", spent["torch"] / spent["ours"], 1)
+    online = {"ours": lambda: agent.observe(Transition(state(), 0, 1.0, 0.99, state())), "torch": step}
+    spent = in_turn(online, calls=100)
+    yield row(f"online step, D={D:,}", "torch MLP 2x128, forward and backward", spent["torch"] / spent["ours"], 20)
+
+
+def compiling() -> Iterator[Row]:
+    """One client's part of a round, after the first: Q at the anchors, then the teacher compiled."""
+    D, m, actions = 10_000, 2000, 2
+    rng = np.random.default_rng(0)
+    agent = OnlineQHD(RandomFourier.sample(4, D, 1.5, rng), actions, QHDSettings(), rng)
+    anchors, Q = rng.normal(size=(m, 4)).astype(np.float32), rng.normal(size=(m, actions))
+    agent.fit_anchors(anchors, Q)
+    X, W = Ridge(agent.encoder(anchors), 1e-2).X, rng.normal(size=(D, actions))
+
+    def ours() -> None:
+        agent.q(anchors)
+        agent.fit_anchors(anchors, Q)
+
+    spent = in_turn({"ours": ours, "products": lambda: (X @ W, X.T @ Q)}, calls=1)
+    name = f"federation round, m={m:,}, D={D:,}, ours over the limit"
+    yield row(name, "two matrix products", spent["ours"] / spent["products"], 1.3, at_most=True)
+
+
+def rows() -> Iterator[Row]:
+    torch.set_num_threads(1)
+    for part in (updates, encoding, acting, compiling):
+        yield from part()
