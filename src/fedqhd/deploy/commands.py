@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
-from fedqhd.deploy.programs import answers, check_port, free_port, parse_address, program, start, stop
+from fedqhd.deploy.programs import answers, check_port, free_port, is_loopback, parse_address, program, start, stop
 from fedqhd.deploy.settings import check_client, check_server
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.run import claim, clear
@@ -47,6 +47,11 @@ class Waits(NamedTuple):
                 raise FedQHDError(f"{name}={getattr(self, name):g} is not possible: it must be at least 0 seconds")
 
 
+def check_loopback(name: str, host: str) -> None:
+    if not is_loopback(host):
+        raise FedQHDError(f"{name}={host!r} is another machine's, which needs TLS and keys, and those are yet to come")
+
+
 def how_to_go_on(config: Config) -> str:
     return f"fedqhd federate server --resume --out {config.folder}"
 
@@ -62,6 +67,7 @@ def serve(
     if resume and summary.exists():
         return dict(json.loads(summary.read_text()))
     check_port(host, port)
+    check_loopback("host", host)
     if not resume:
         clear(config.folder)
     home = (config.folder / "flower").absolute()
@@ -140,7 +146,7 @@ def follow(log: Path, writer: subprocess.Popen[str]) -> Iterator[str]:
 def join(server: str, client: int, state_dir: Path, file: str, port: int = 0) -> None:
     """A client of a federation, until its model is trained. It looks for its server for as long as it takes."""
     check_client(file)
-    parse_address(server)
+    check_loopback("server", parse_address(server)[0])
     if client < 0:
         raise FedQHDError(f"client={client} is not possible: clients are numbered from 0")
     home = (state_dir / "flower").absolute()
