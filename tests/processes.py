@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 FEDQHD = Path(sys.executable).parent / "fedqhd"
+PATIENCE = 600.0
+"""Seconds after which something is wrong, however busy the machine may be."""
 
 
 def start(*command, **options):

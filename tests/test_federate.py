@@ -23,7 +23,7 @@ from fedqhd.experiment.config import resolve
 from fedqhd.experiment.outcome import evaluate
 from fedqhd.experiment.run import rows
 from fedqhd.federation import Terms, plan_rounds, run_rounds
-from processes import FEDQHD, end, gone_pid, kill_tree, listening, read_until, start, tree
+from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree
 
 pytestmark = pytest.mark.federation
 
@@ -102,7 +102,7 @@ def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
     read_until(server, "client 1 is there")
     trees = [tree(process) for process in processes]
     for process in (*clients, server):
-        said = process.communicate(timeout=120)[0]
+        said = process.communicate(timeout=PATIENCE)[0]
         assert process.returncode == 0, said
     assert "results in runs/federation" in said
     metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
@@ -121,7 +121,7 @@ def test_flowers_own_commands_do_the_same(tmp_path, terminals):
     programs = [terminals(ported(blocks()[f"flower {i}"], port)) for i in (1, 2, 3)]
     read_until(programs[0], "Application startup complete")
     run = terminals(blocks()["flower 4"])
-    said = run.communicate(timeout=120)[0]
+    said = run.communicate(timeout=PATIENCE)[0]
     assert "round 3/3" in said
     metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
     assert (tmp_path / "runs/flower/metrics.jsonl").read_text() == metrics
@@ -169,7 +169,7 @@ class Fleet:
         )  # fmt: skip
 
     def wait_for_episode(self, i, n):
-        path, end = self.folder / f"episodes-{i}", time.monotonic() + 90
+        path, end = self.folder / f"episodes-{i}", time.monotonic() + PATIENCE
         while not path.exists() or len(path.read_text().splitlines()) < n:
             assert time.monotonic() < end, f"client {i} did not get to episode {n}"
             time.sleep(0.02)
@@ -187,13 +187,13 @@ class Fleet:
 
 
 def test_a_client_killed_in_a_round_is_left_out_and_back_within_two_rounds(tmp_path, terminals):
-    fleet = Fleet(tmp_path, terminals, episodes=32, server="--grace 3", c1={})
+    fleet = Fleet(tmp_path, terminals, episodes=32, server="--grace 10", c1={})
     server, _, victim, _ = fleet.serve(), *(fleet.join(i) for i in range(3))
     fleet.wait_for_episode(1, 6)  # the second of its second round
     kill_tree(victim)
     read_until(server, "client 1 is left out of this round: it has not answered in time")
     fleet.join(1)
-    said = server.communicate(timeout=150)[0]
+    said = server.communicate(timeout=PATIENCE)[0]
     assert server.returncode == 0, said
     played = fleet.played()
     assert played[0] == played[2] == {k: list(range(4 * k, 4 * k + 4)) for k in range(8)}
@@ -211,10 +211,10 @@ def test_a_server_killed_in_a_round_goes_on_from_its_last_to_the_same_bits(tmp_p
     fleet.wait_for_episode(1, 10)  # the second of its third round
     kill_tree(server)
     assert not (tmp_path / "run" / "summary.json").exists()
-    said = fleet.serve("--resume").communicate(timeout=120)[0]
+    said = fleet.serve("--resume").communicate(timeout=PATIENCE)[0]
     assert "resumed after round 2" in said
     for client in clients:
-        assert "the server is gone; looking for it again" in client.communicate(timeout=30)[0]
+        assert "the server is gone; looking for it again" in client.communicate(timeout=PATIENCE)[0]
     monkey = pytest.MonkeyPatch()
     monkey.syspath_prepend(str(Path(__file__).parent))
     metrics, models = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
@@ -225,11 +225,11 @@ def test_a_server_killed_in_a_round_goes_on_from_its_last_to_the_same_bits(tmp_p
 
 def test_a_client_that_raises_lies_or_falls_silent_cannot_stop_the_rest(tmp_path, terminals):
     faults = {"FEDQHD_TEST_FAULTS": "fine raise nan shape hang"}
-    fleet = Fleet(tmp_path, terminals, episodes=24, server="--grace 3", c2=faults)
+    fleet = Fleet(tmp_path, terminals, episodes=24, server="--grace 15", c2=faults)
     server = fleet.serve()
     for i in range(3):
         fleet.join(i)
-    said = server.communicate(timeout=150)[0]
+    said = server.communicate(timeout=PATIENCE)[0]
     assert server.returncode == 0, said
     for sentence in (
         "client 2 is left out of this round: it raised an error: .*the robot fell over",
@@ -246,17 +246,17 @@ def test_a_client_that_raises_lies_or_falls_silent_cannot_stop_the_rest(tmp_path
 
 
 def test_a_node_with_other_anchors_is_refused_and_too_few_end_the_wait(tmp_path, terminals):
-    fleet = Fleet(tmp_path, terminals, episodes=4, server="--wait 25")
+    fleet = Fleet(tmp_path, terminals, episodes=4, server="--wait 40")
     with (tmp_path / "c1.toml").open("a") as f:
         f.write("anchors = 41\n")
     server, _, other = fleet.serve(), fleet.join(0), fleet.join(1)
-    said = server.communicate(timeout=90)[0]
+    said = server.communicate(timeout=PATIENCE)[0]
     assert server.returncode == 2
     assert "waiting for" in said
     refusal = next(line for line in said.splitlines() if line.startswith("a node is refused: client 1"))
     assert "41 anchors" in refusal
     assert "40 anchors" in refusal
-    assert "of clients=3 these were not there after 25 seconds: 1, 2; start them, or wait longer" in said
+    assert "of clients=3 these were not there after 40 seconds: 1, 2; start them, or wait longer" in said
     end(other)
     theirs = other.stdout.read()
     assert "fedqhd: the server has other anchors" in theirs
@@ -271,7 +271,7 @@ def test_nothing_listens_on_other_than_loopback_and_ctrl_c_leaves_nothing_behind
     assert all(listening(pids) == {"127.0.0.1"} for pids in trees)
     for process in processes:
         os.killpg(process.pid, signal.SIGINT)
-    said = [process.communicate(timeout=40)[0] for process in processes]
+    said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     assert [process.returncode for process in processes] == [130] * 4
     assert "go on with: fedqhd federate server --resume --out run" in said[0]
     assert "Traceback" not in "".join(said)

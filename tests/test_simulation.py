@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("ray")
 
 from fedqhd.cli import main
-from processes import FEDQHD, end, gone_pid, kill_tree, listening, read_until, start, tree
+from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree
 
 pytestmark = pytest.mark.federation
 
@@ -79,7 +79,7 @@ def test_it_listens_on_loopback_alone_and_ctrl_c_leaves_nothing_behind(tmp_path)
         assert len(pids) > 3
         assert listening(pids) == {"127.0.0.1"}
         os.killpg(run.pid, signal.SIGINT)
-        said = run.communicate(timeout=60)[0]
+        said = run.communicate(timeout=PATIENCE)[0]
         assert run.returncode == 130
         assert "go on with: fedqhd train --resume" in said
         assert "Traceback" not in said
