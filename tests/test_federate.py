@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -126,6 +127,34 @@ def test_flowers_own_commands_do_the_same(tmp_path, terminals):
     metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
     assert (tmp_path / "runs/flower/metrics.jsonl").read_text() == metrics
     assert (tmp_path / "state" / "two" / "models" / "client-1.npz").read_bytes() == models[1]
+
+
+def test_with_keys_the_bits_are_the_same_and_strangers_are_refused(tmp_path, terminals):
+    lay_out(tmp_path)
+    port = free_port()
+    made = terminals(blocks()["keys"])
+    assert "keep ca.key here" in made.communicate(timeout=PATIENCE)[0]
+    shutil.copytree(tmp_path / "keys", tmp_path / "more")
+    more = terminals("fedqhd federate keys more --clients 3")
+    assert more.wait(PATIENCE) == 0
+
+    def here(title):
+        return ported(blocks()[title].replace("0.0.0.0", "127.0.0.1").replace("robot.lan", "127.0.0.1"), port)
+
+    server, *clients = (terminals(here(f"secure {i}")) for i in (1, 2, 3))
+    stranger = terminals(here("secure 3").replace("keys/client-1", "more/client-2").replace("state/two", "state/three"))
+    plain = terminals(here("secure 2").replace("--keys keys/client-0", "").replace("state/one", "state/four"))
+    assert "client 1: the server refuses its key so far" in read_until(stranger, "looking for it again")
+    for process in (*clients, server):
+        said = process.communicate(timeout=PATIENCE)[0]
+        assert process.returncode == 0, said
+    metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
+    assert (tmp_path / "runs/secure/metrics.jsonl").read_text() == metrics
+    for i, home in enumerate(("one", "two")):
+        assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+    for process in (stranger, plain):
+        end(process)
+        assert "connected" not in process.stdout.read()
 
 
 SERVER = """

@@ -245,6 +245,48 @@ def test_a_client_that_never_answers_is_not_waited_for(faulty, caplog):
     assert server.counted.keys() == {0, 1, 2}
 
 
+def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again(faulty, caplog):
+    """Nodes with keys keep their names, so what they owed before they died would be waited for for ever."""
+    engine, federation, server = faulty
+    rounds = run_rounds(engine, federation, [2, 2, 2, 2], server=server)
+    next(rounds)
+    engine.grid.lost = {2}
+    next(rounds)
+    engine.grid._replies.clear()  # it died with its answer
+    engine.grid.lost = frozenset()
+    next(rounds)
+    assert server.counts == {"absent/2/silent": 1, "absent/2/busy": 1}
+    next(rounds)
+    assert server.counted.keys() == {0, 1, 2}
+    assert not engine._post._reminders
+
+
+def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_then(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedqhd.engines.flower.engine.HELLO", Patience(quorum=0.0, grace=0.05, poll=0.01))
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
+    grid = Faulty(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
+    grid.lost = {1}
+    engine.meet()
+    engine.meet()
+    assert engine.cards.keys() == {0}
+    assert grid.sent == 2
+    grid.lost = frozenset()
+    engine.gather(2, 5.0)
+    assert grid.sent == 2
+    assert not engine._post.open
+
+
+def test_a_node_whose_key_is_another_clients_is_refused(tmp_path, caplog):
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
+    app = make_client_app(partial(open_site, config, tmp_path))
+    grid = InProcessGrid(app, [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint(), nodes={1000: 0, 1001: 0})
+    with pytest.raises(FedQHDError, match="of clients=2 these were not there after 0 seconds: 1"):
+        engine.gather(2, 0.0)
+    assert "a node is refused: it says that it is client 1, and has the key of another" in caplog.text
+
+
 def test_below_the_quorum_everyone_is_waited_for_up_to_the_limit(faulty):
     engine, _, server = faulty
     engine.grid.lost = {1, 2}

@@ -53,6 +53,8 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
     check_spaces(c, shared.env, public)
     check_size(c, [index], public.actions)
     client = make_client(c, index, public)
+    if client.privacy:
+        client.privacy = client.privacy._replace(seed=None)  # the server knows every seed
     return Site(
         client=client,
         member=member(client),

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
+from fedqhd.deploy.keys import ServerKeys, check_certificate, client_keys, server_keys
 from fedqhd.deploy.programs import answers, check_port, free_port, is_loopback, parse_address, program, start, stop
 from fedqhd.deploy.settings import check_client, check_server
+from fedqhd.deploy.superlink import register, secured
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.run import claim, clear
 from fedqhd.files import write_bytes
@@ -27,6 +29,10 @@ AGAIN = 2.0
 """Seconds before a node that lost its server looks for it again."""
 LOOK = 0.2
 """Seconds between two looks at a log."""
+GIVE_UP = 120.0
+"""Seconds after which a refused node gives up. One that died counts as at work for 48, and may not come back before."""
+CONNECTED, REFUSED = "SuperNode ID:", "[code: 2004]"
+"""What a node's log says of it."""
 OURS = "fedqhd: "
 """How the sentences begin that say what is wrong."""
 
@@ -47,9 +53,13 @@ class Waits(NamedTuple):
                 raise FedQHDError(f"{name}={getattr(self, name):g} is not possible: it must be at least 0 seconds")
 
 
-def check_loopback(name: str, host: str) -> None:
-    if not is_loopback(host):
-        raise FedQHDError(f"{name}={host!r} is another machine's, which needs TLS and keys, and those are yet to come")
+def check_open(name: str, host: str, safe: bool) -> None:
+    """What other machines can reach is encrypted and knows its clients, or someone has said that it need not."""
+    if not (is_loopback(host) or safe):
+        raise FedQHDError(
+            f"{name}={host!r} is not this machine alone: give --keys, which fedqhd federate keys makes, or --insecure "
+            "on a network that you trust"
+        )
 
 
 def how_to_go_on(config: Config) -> str:
@@ -57,27 +67,44 @@ def how_to_go_on(config: Config) -> str:
 
 
 def serve(
-    config: Config, host: str, port: int, waits: Waits, *, overwrite: bool = False, resume: bool = False
+    config: Config,
+    host: str,
+    port: int,
+    waits: Waits,
+    *,
+    keys: Path | None = None,
+    insecure: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
 ) -> dict[str, Any]:
     """The server of a federation, from the start of its programs to the summary; prints what it is told meanwhile."""
     waits.check()
     check_server(config)
+    check_open("host", host, insecure or keys is not None)
+    own = server_keys(keys.absolute(), config.clients) if keys else None
     claim(config, overwrite, resume)
     summary = config.folder / "summary.json"
     if resume and summary.exists():
         return dict(json.loads(summary.read_text()))
     check_port(host, port)
-    check_loopback("host", host)
     if not resume:
         clear(config.folder)
     home = (config.folder / "flower").absolute()
     here = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-    app, log = lay_out(config, home, f"{here}:{port}", waits, resume)
+    address = f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+    app, log = lay_out(config, home, address, own)
     link = run = None
     try:
         with (home / "superlink.log").open("w") as superlink_log, (home / "flwr.log").open("w") as flwr_log:
-            link = start([*SUPERLINK, "--insecure", "--host", host, "--port", str(port)], home, superlink_log)
+            secure = secured(own) if own else ["--insecure"]
+            link = start([*SUPERLINK, *secure, "--host", host, "--port", str(port)], home, superlink_log)
             wait_for(link, here, port, home)
+            nodes = ""
+            if own:
+                check_certificate(here, port, own.ca)
+                nodes = register(address, own)
+            options = {"config": str(home / "settings.toml"), "log": str(log), "resume": resume, "nodes": nodes}
+            write_bytes(home / "run.toml", tomli_w.dumps({**options, **waits._asdict()}).encode())
             print(f"listening on {host}:{port}; clients join by fedqhd federate client", flush=True)
             run = start(
                 [program("flwr"), "run", str(app), NAME, "--stream", "-c", str(home / "run.toml")], home, flwr_log
@@ -101,17 +128,16 @@ NAME = "fedqhd"
 SUPERLINK = (sys.executable, "-m", "fedqhd.deploy.superlink", "--disable-runtime-dependency-installation")
 
 
-def lay_out(config: Config, home: Path, address: str, waits: Waits, resume: bool) -> tuple[Path, Path]:
-    """What Flower's programs find in their home: the app, where the SuperLink is, and the run-config. (app, log)"""
+def lay_out(config: Config, home: Path, address: str, keys: ServerKeys | None) -> tuple[Path, Path]:
+    """What Flower's programs find in their home: the app, the settings, and where the SuperLink is. (app, log)"""
     app, log = home / "app", home / "server.log"
     shutil.rmtree(app, ignore_errors=True)
     with resources.as_file(resources.files("fedqhd.deploy") / "app") as ours:
         shutil.copytree(ours, app)
-    run = {"config": str(home / "settings.toml"), "log": str(log), "resume": resume, **waits._asdict()}
+    safe = {"root-certificates": str(keys.ca)} if keys else {"insecure": True}
     files = {
-        "config.toml": tomli_w.dumps({"superlink": {NAME: {"address": address, "insecure": True}}}),
+        "config.toml": tomli_w.dumps({"superlink": {NAME: {"address": address, **safe}}}),
         "settings.toml": config.to_toml(),
-        "run.toml": tomli_w.dumps(run),
         "server.log": "",
     }
     for name, text in files.items():
@@ -143,10 +169,20 @@ def follow(log: Path, writer: subprocess.Popen[str]) -> Iterator[str]:
             time.sleep(LOOK)
 
 
-def join(server: str, client: int, state_dir: Path, file: str, port: int = 0) -> None:
+def join(
+    server: str,
+    client: int,
+    state_dir: Path,
+    file: str,
+    port: int = 0,
+    keys: Path | None = None,
+    insecure: bool = False,
+) -> None:
     """A client of a federation, until its model is trained. It looks for its server for as long as it takes."""
     check_client(file)
-    check_loopback("server", parse_address(server)[0])
+    host, server_port = parse_address(server)
+    check_open("server", host, insecure or keys is not None)
+    own = client_keys(keys.absolute()) if keys else None
     if client < 0:
         raise FedQHDError(f"client={client} is not possible: clients are numbered from 0")
     home = (state_dir / "flower").absolute()
@@ -156,11 +192,14 @@ def join(server: str, client: int, state_dir: Path, file: str, port: int = 0) ->
     write_bytes(home / "node.toml", tomli_w.dumps(node).encode())
     if port:
         check_port("127.0.0.1", port)
+    safe = ["--root-certificates", str(own.ca), "--auth-supernode-private-key", str(own.key)] if own else ["--insecure"]
     print(f"client {client}: looking for the server at {server}", flush=True)
-    supernode, done = None, False
+    supernode, done, refused = None, False, 0.0
     while not done:
+        if own:
+            wait_until_safe(host, server_port, own.ca)
         command = [
-            program("flower-supernode"), "--insecure", "--superlink", server, "--host", "127.0.0.1",
+            program("flower-supernode"), *safe, "--superlink", server, "--host", "127.0.0.1",
             "--port", str(port or free_port()), "--node-config", str(home / "node.toml"),
         ]  # fmt: skip
         try:
@@ -168,19 +207,37 @@ def join(server: str, client: int, state_dir: Path, file: str, port: int = 0) ->
                 supernode = start(command, home, log)
             for line in follow(home / "node.log", supernode):
                 done = done or attend(line, client, state_dir)
+                if REFUSED in line:
+                    refused = refused or time.monotonic()
+                elif CONNECTED in line:
+                    refused = 0.0
                 # Trained, it stays until its server is gone, which would not look at the last answer of one that left.
                 if done and "Connection attempt failed" in line:
                     break
         finally:
             stop(supernode)
+        if refused and time.monotonic() > refused + GIVE_UP:
+            raise FedQHDError(
+                f"server={server!r} refuses client {client}: it does not know its key, or has a node with it"
+            )
         if not done:
-            print(f"client {client}: the server is gone; looking for it again", flush=True)
+            why = "the server refuses its key so far" if refused else "the server is gone"
+            print(f"client {client}: {why}; looking for it again", flush=True)
+            time.sleep(AGAIN)
+
+
+def wait_until_safe(host: str, port: int, ca: Path) -> None:
+    """Until the server answers, with a certificate that is in order."""
+    while True:
+        try:
+            return check_certificate(host, port, ca)
+        except OSError:
             time.sleep(AGAIN)
 
 
 def attend(line: str, client: int, state_dir: Path) -> bool:
     """Pass on what of a node's log concerns a user; whether it says that the client's last message is being sent."""
-    if "SuperNode ID:" in line:
+    if CONNECTED in line:
         print(f"client {client}: connected", flush=True)
     elif line.startswith((f"client {client}:", OURS)):
         print(line, end="", flush=True)

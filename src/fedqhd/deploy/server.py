@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
@@ -46,14 +46,27 @@ def run_name(folder: Path, resume: bool) -> str:
     return name
 
 
-def serve(c: Config, grid: Grid, patience: Patience, wait: float, listener: Listener, resume: bool) -> dict[str, Any]:
+class Options(NamedTuple):
+    """What its run-config says."""
+
+    config: Config
+    patience: Patience
+    wait: float
+    resume: bool
+    nodes: dict[int, int] | None
+    """Which client each node is; None where nodes have no keys."""
+
+
+def serve(options: Options, grid: Grid, listener: Listener) -> dict[str, Any]:
     """A federation from the first introduction to the summary."""
+    c, patience, wait, resume, nodes = options
     with threadpool_limits(1):
         public = make_public(c)
         world_print = public.fingerprint()
         engine = FlowerEngine(
-            grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, on_episode=listener.episode
-        )
+            grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, nodes=nodes,
+            on_episode=listener.episode,
+        )  # fmt: skip
         members = engine.gather(c.clients, wait)
         server = make_server(c, members)
         engine.absent = server.absent
@@ -68,7 +81,7 @@ def outcomes(engine: Engine) -> list[Outcome]:
     return [Outcome(**{**unknown, **engine.outcomes.get(client, {})}) for client in sorted(engine.cards)]
 
 
-def options(run: Mapping[str, Any]) -> tuple[Config, Patience, float]:
+def options(run: Mapping[str, Any]) -> Options:
     file = str(run.get("config", ""))
     if not file:
         raise FedQHDError("run-config lacks config: give -c 'config=\"FILE\"', a file of settings")
@@ -76,7 +89,9 @@ def options(run: Mapping[str, Any]) -> tuple[Config, Patience, float]:
     c = resolve(given, file)
     check_server(c)
     patience = Patience(float(run["quorum"]), float(run["grace"]), float(run["limit"]), float(run["poll"]))
-    return c, patience, float(run["wait"])
+    pairs = [pair.split(":") for pair in str(run["nodes"]).split()]
+    nodes = {int(node): int(client) for node, client in pairs} or None
+    return Options(c, patience, float(run["wait"]), bool(run["resume"]), nodes)
 
 
 @app.main()
@@ -91,12 +106,11 @@ def main(grid: Grid, context: Context) -> None:
 def attend(grid: Grid, run: Mapping[str, Any], console: Console) -> None:
     """A federation, and its narration."""
     try:
-        c, patience, wait = options(run)
-        resume = bool(run["resume"])
-        claim(c, False, resume)
+        given = options(run)
+        claim(given.config, False, given.resume)
         with Progress(console) as progress:
-            summary = serve(c, grid, patience, wait, progress, resume)
-        curves(c.folder)
+            summary = serve(given, grid, progress)
+        curves(given.config.folder)
         closing(console, summary)
     except FedQHDError as error:
         console.print(f"fedqhd: {error}", highlight=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from fedqhd.deploy.keys import ServerKeys
 from fedqhd.engines.flower import QUIET  # noqa: F401  # before Flower is imported
 
 FOR_NODES = re.compile("/v1/fleet/[a-z-]+")
@@ -39,6 +40,30 @@ def guarded(app: App) -> App:
             await send({"type": "http.response.body", "body": b"for this machine only"})
 
     return guard
+
+
+def secured(keys: ServerKeys) -> list[str]:
+    """What it is started with to encrypt, and to know its nodes."""
+    files = {"ca-certfile": keys.ca, "certfile": keys.certificate, "keyfile": keys.key}
+    return [*(f"--ssl-{name}={path}" for name, path in files.items()), "--enable-supernode-auth"]
+
+
+def register(address: str, keys: ServerKeys) -> str:
+    """Make the clients known to the SuperLink by their keys, which serves no other nodes then: NODE:CLIENT, ..."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    nodes = []
+    version = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
+    with ControlHttpClient.from_server_address(address, False, str(keys.ca), interceptors=[version]) as control:
+        for client, path in keys.clients.items():
+            public = public_key_to_bytes(load_ssh_public_key(path.read_bytes()))  # type: ignore[arg-type]
+            answer = control.RegisterNode(RegisterNodeRequest(public_key=public, name=f"client-{client}"))
+            nodes.append(f"{answer.node_id}:{client}")
+    return " ".join(nodes)
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ from fedqhd.federation import (
     weighted_mean,
 )
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
+from fedqhd.privacy import Privacy
 from fedqhd.theory.geometry import normalised_step
 
 if TYPE_CHECKING:
@@ -259,9 +260,11 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     agent = make_agent(c, client, public.states, public.actions)
     share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[client]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
+    privacy = Privacy(c.dp_clip, c.dp_noise, c.seed) if c.dp_clip else None
     return LocalClient(
-        client, agent, envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep, uplink=c.uplink
-    )
+        client, agent, envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep,
+        uplink=c.uplink, privacy=privacy,
+    )  # fmt: skip
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import tomli_w
 
+from fedqhd.experiment.private import check_privacy
 from fedqhd.interfaces import FedQHDError, nearest
 
 QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd")
@@ -67,6 +68,11 @@ class Config:
     )
     aggregate: str = _f("auto", "what the server makes of the replies", AGGREGATORS)
     uplink: str = _f("full", "how finely clients send W or Q: as it is, or rounded", ("full", "float16", "int8"))
+    dp_clip: float = _f(
+        0.0, "differential privacy: L2 norm to which a client's change of the teacher is clipped (0: off)"
+    )
+    dp_noise: float = _f(1.0, "differential privacy: noise, in units of 2 dp_clip")
+    dp_delta: float = _f(1e-5, "differential privacy: the delta at which epsilon is reported")
     max_magnitude: float = _f(1e9, "a reply with a larger number is refused")
     min_clients: int = _f(1, "valid replies that a round needs")
     too_few: str = _f("stop", "fewer than min_clients: end the run, or play the round again", ("stop", "repeat"))
@@ -292,6 +298,7 @@ def check(c: Config) -> None:
     for spec in c.dynamics:
         parse_range(spec)
     check_federation(c, need)
+    check_privacy(c, need)
     if isinstance(c.weights, str):
         names = ("uniform", "steps", "precision")
         need(c.weights in names, "weights", "choose uniform, steps, precision, or give one number a client")

@@ -24,6 +24,7 @@ from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
 from fedqhd.experiment.config import Config, known_keys, read_toml
 from fedqhd.experiment.outcome import Outcome, evaluate, happened, summarise
+from fedqhd.experiment.private import spent
 from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
 from fedqhd.files import WriteFailed, checkpoints, damaged, failed, number_of, write_bytes
 from fedqhd.interfaces import Engine, Episode, Federation, FedQHDError, Payload, Reply
@@ -79,7 +80,8 @@ def conduct(
         totals = run(config, parties, world.federation, listener)
         listener.evaluating()
         came = outcomes(engine) if outcomes else engine.each(partial(evaluate, config, world.scaler))
-        summary = {**summarise(config, came, world, totals), **happened(config, server)}
+        reports = totals["rounds"] + server.counts["repeated"]
+        summary = {**summarise(config, came, world, totals), **happened(config, server), **spent(config, reports)}
         write_bytes(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     except WriteFailed as error:
         raise FedQHDError(f"{error}, then go on with: {how_to_go_on(config)}") from error

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedqhd.experiment.config import Config
+from fedqhd.experiment.private import said
 from fedqhd.experiment.run import Listener
 from fedqhd.interfaces import Episode, Reply
 
@@ -149,6 +150,8 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     told = ", ".join(f"{count} {kind}" for kind, count in unusual.items() if count)
     if told:
         console.print(f"replies: {told}; summary.json says whose", highlight=False, soft_wrap=True)
+    if "privacy" in summary:
+        console.print(said(summary["privacy"]), highlight=False, soft_wrap=True)
     up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024
     console.print(
         f"{summary['env_steps']:,} steps in {summary['wall_seconds']:.1f} s ({summary['cpu_seconds']:.1f} CPU s); "

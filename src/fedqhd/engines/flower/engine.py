@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 Absent = Callable[[int, str, str], None]
 """(client, why in a word, and in a sentence): who is told of clients whose reply did not come."""
-HELLO = Patience(quorum=0.0, grace=60.0)
+HELLO, GLANCE = Patience(quorum=0.0, grace=60.0), Patience(quorum=0.0)
 """For introductions: a node that has just joined may have to load its programs first."""
 EXCHANGE = "flower/exchange"
 FATES = {
@@ -62,12 +62,14 @@ class FlowerEngine:
         world: str,
         *,
         patience: Patience = Patience(),  # noqa: B008
+        nodes: Mapping[int, int] | None = None,
         on_episode: Callable[[Episode], None] = ignore,
         absent: Absent = unheard,
     ) -> None:
-        """`greeting` is what a node has to know, `world` the fingerprint of what it must make of it."""
+        """`greeting` is what a node has to know, `world` the fingerprint of what it must make of it, and `nodes` which
+        client each node is, where their keys say so."""
         self.grid, self.run, self.greeting, self.world = grid, run, greeting, world
-        self.patience, self.on_episode, self.absent = patience, on_episode, absent
+        self.patience, self.nodes, self.on_episode, self.absent = patience, nodes, on_episode, absent
         self.exchange = 0
         self.cards: dict[int, Card] = {}
         """What each client said of itself when it first came."""
@@ -77,7 +79,7 @@ class FlowerEngine:
         self._node: dict[int, int] = {}
         """Where each client is that is there."""
         self._client: dict[int, int | None] = {}
-        """Who is at a node, or was; None: one that is not taken."""
+        """Who is at a node; None: one that is not taken."""
         self._terms: Terms | None = None
         self._cpu = 0.0
 
@@ -91,34 +93,46 @@ class FlowerEngine:
                 members = [self.cards[i].member for i in range(count)]
                 self._terms = Terms.of(members)
                 return members
+            if len(missing) < said:
+                log.info("waiting for %d of %d clients: %s", len(missing), count, ", ".join(map(str, missing)))
+                said = len(missing)
             if monotonic() >= end:
                 raise FedQHDError(
                     f"of clients={count} these were not there after {limit:g} seconds: "
                     f"{', '.join(map(str, missing))}; start them, or wait longer"
                 )
-            if len(missing) < said:
-                log.info("waiting for %d of %d clients: %s", len(missing), count, ", ".join(map(str, missing)))
-                said = len(missing)
             sleep(max(0.0, min(self.patience.poll, end - monotonic())))
 
     def meet(self) -> None:
         """Ask nodes that are new which client they are, and forget those that are gone."""
         present = set(self.grid.get_node_ids())
         self._node = {client: node for client, node in self._node.items() if node in present}
-        content = write_greeting({**self.greeting, "run": self.run, "world": self.world})
-        new = [Message(content, node, MessageType.QUERY) for node in sorted(present - self._client.keys())]
-        for node, answer in self._post.ask(new, HELLO) if new else ():
+        self._client = {node: client for node, client in self._client.items() if node in present}
+        self._post.keep(present)
+        strange = present - self._client.keys()
+        asked = self._post.send(
+            Message(self._hello(), node, MessageType.QUERY) for node in sorted(strange - set(self._post.open.values()))
+        )
+        self._post.open |= asked
+        # Only those that were asked just now are waited for: whoever has not answered then may take its time.
+        hellos = {i: node for i, node in self._post.open.items() if node in strange}
+        for node, answer in self._post.wait(hellos, HELLO if asked else GLANCE):
             self._client[node] = None
             try:
                 self._welcome(node, read_card(content_of(answer)))
             except Exception as why:
                 self.refuse(why)
 
+    def _hello(self) -> RecordDict:
+        return write_greeting({**self.greeting, "run": self.run, "world": self.world})
+
     def refuse(self, why: Exception) -> None:
         """A node that is not taken; it may be put right and come again."""
         log.warning("a node is refused: %s", why)
 
     def _welcome(self, node: int, card: Card) -> None:
+        if self.nodes is not None and self.nodes.get(node) != card.client:
+            raise Refused("key", f"it says that it is client {card.client}, and has the key of another")
         first = self.cards.setdefault(card.client, card)
         for what, own, due in (
             ("anchors, scaling or actions", card.world, self.world),
@@ -173,6 +187,7 @@ class FlowerEngine:
         self.meet()
         for node, _ in self._post.late():
             log.info("client %s has answered too late; it is asked again from now on", self._client.get(node))
+        self._post.remind(self._hello())
         answers = self._exchange(self.orders(MessageType.TRAIN, teacher, episodes, clients))
         read = [self.read(client, answer) for client, answer in answers.items()]
         told = [reply for reply in read if reply is not None]

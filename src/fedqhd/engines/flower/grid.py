@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from time import monotonic, sleep
 from typing import NamedTuple, cast
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp import Grid
@@ -37,14 +37,21 @@ class Post:
         self.grid = grid
         self.open: dict[str, int] = {}
         """Questions without an answer as yet, and the nodes that owe it."""
+        self._reminders: dict[str, int] = {}
+
+    def send(self, questions: Iterable[Message]) -> dict[str, int]:
+        """By message, since Flower's own answers, as for a node that is gone, do not say whom they concern."""
+        questions = list(questions)
+        sent = set(self.grid.push_messages(questions)) if questions else set()
+        return {q.metadata.message_id: q.metadata.dst_node_id for q in questions if q.metadata.message_id in sent}
 
     def ask(self, questions: Iterable[Message], patience: Patience) -> Iterator[tuple[int, Message]]:
-        """(node, its answer), as they come, until all have come or patience is at its end; then the rest stay open."""
-        questions = list(questions)
-        sent = set(self.grid.push_messages(questions))
-        # By message, since Flower's own answers, as for a node that is gone, do not say whom they concern.
-        asked = {q.metadata.message_id: q.metadata.dst_node_id for q in questions if q.metadata.message_id in sent}
+        asked = self.send(questions)
         self.open |= asked
+        yield from self.wait(asked, patience)
+
+    def wait(self, asked: Mapping[str, int], patience: Patience) -> Iterator[tuple[int, Message]]:
+        """(node, its answer), as they come, until all have come or patience is at its end; then the rest stay open."""
         end = monotonic() + patience.limit
         enough = math.ceil(patience.quorum * len(asked))
         while waiting := asked.keys() & self.open.keys():
@@ -59,10 +66,24 @@ class Post:
                 sleep(patience.poll)
 
     def late(self) -> list[tuple[int, Message]]:
-        """Answers that nobody waits for any more. Nodes that are gone owe none."""
-        present = set(self.grid.get_node_ids())
-        self.open = {i: node for i, node in self.open.items() if node in present}
-        return list(self._pull(self.open.keys()))
+        """Answers that nobody waits for any more. Nodes that are gone owe none, nor do those that died and came back
+        under their old name: a node answers in turn, so one that answers a reminder has lost what came before it."""
+        answers = list(self._pull(self.open.keys()))
+        alive = set()
+        for answer in self.grid.pull_messages(sorted(self._reminders)):
+            alive.add(self._reminders.pop(answer.metadata.reply_to_message_id, None))
+        self.keep(set(self.grid.get_node_ids()) - alive)
+        return answers
+
+    def keep(self, nodes: Set[int]) -> None:
+        """Forget what all others owe."""
+        self.open = {i: node for i, node in self.open.items() if node in nodes}
+        self._reminders = {i: node for i, node in self._reminders.items() if node in self.open.values()}
+
+    def remind(self, content: RecordDict) -> None:
+        """Ask whoever owes an answer for a sign of life."""
+        owing = sorted(set(self.open.values()) - set(self._reminders.values()))
+        self._reminders |= self.send(Message(content, node, MessageType.QUERY) for node in owing)
 
     def _pull(self, ids: Iterable[str]) -> Iterator[tuple[int, Message]]:
         for answer in self.grid.pull_messages(sorted(ids)):
