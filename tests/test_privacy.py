@@ -16,7 +16,8 @@ from fedqhd.experiment.build import build
 from fedqhd.experiment.config import resolve
 from fedqhd.experiment.run import train
 from fedqhd.interfaces import FedQHDError
-from fedqhd.privacy import Privacy, delta_of, epsilon_of, privatised
+from fedqhd.privacy import Privacy, privatised
+from fedqhd.theory.privacy import delta_of, epsilon_of
 from worlds import CORRIDOR
 
 DP = {"setting": "heterogeneous", "dp_clip": 3.0, "dp_noise": 0.7, "env": CORRIDOR}

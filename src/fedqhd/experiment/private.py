@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fedqhd.privacy import epsilon_of
-
 if TYPE_CHECKING:
     from fedqhd.experiment.config import Config
 
@@ -36,6 +34,8 @@ def spent(c: Config, reports: int) -> dict[str, Any]:
     """What differential privacy is worth after so many reports, for the summary."""
     if not c.dp_clip:
         return {}
+    from fedqhd.theory.privacy import epsilon_of  # which takes a second to load, and clients have no use for it
+
     epsilon = epsilon_of(c.dp_noise, reports, c.dp_delta)
     return {
         "privacy": {
