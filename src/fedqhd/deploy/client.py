@@ -24,6 +24,7 @@ from fedqhd.experiment.build import Public, make_client, make_federation, make_p
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.limits import check_size
 from fedqhd.experiment.outcome import evaluate
+from fedqhd.experiment.private import largest
 from fedqhd.interfaces import FedQHDError
 
 log = logging.getLogger("fedqhd")
@@ -62,6 +63,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         federation=partial(make_federation, c, public=public),
         folder=home / f"run-{greeting['run']}",
         measure=partial(measure, c, public.scaler),
+        largest=largest(c),
     )
 
 

@@ -26,6 +26,7 @@ from fedqhd.experiment.build import World, make_federation, make_public, make_se
 from fedqhd.experiment.checkpoint import Parties
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.experiment.outcome import Outcome
+from fedqhd.experiment.private import largest
 from fedqhd.experiment.run import Listener, claim, conduct
 from fedqhd.federation import Terms
 from fedqhd.files import write_bytes
@@ -65,7 +66,7 @@ def serve(options: Options, grid: Grid, listener: Listener) -> dict[str, Any]:
         world_print = public.fingerprint()
         engine = FlowerEngine(
             grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, nodes=nodes,
-            on_episode=listener.episode,
+            largest=largest(c), on_episode=listener.episode,
         )  # fmt: skip
         members = engine.gather(c.clients, wait)
         server = make_server(c, members)

@@ -68,6 +68,8 @@ class Config:
     )
     aggregate: str = _f("auto", "what the server makes of the replies", AGGREGATORS)
     uplink: str = _f("full", "how finely clients send W or Q: as it is, or rounded", ("full", "float16", "int8"))
+    secure: str = _f("off", "mask replies, so that the server sees but their mean (engine=flower)", ("off", "secagg+"))
+    secure_range: float = _f(1000.0, "secure: the largest number that a client may have in its W or Q")
     dp_clip: float = _f(
         0.0, "differential privacy: L2 norm to which a client's change of the teacher is clipped (0: off)"
     )

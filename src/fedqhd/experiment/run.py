@@ -91,7 +91,7 @@ def conduct(
 
 def make_engine(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
     """By default one worker process a core, where there are several of both cores and clients."""
-    if c.engine == "flower":
+    if c.engine == "flower" or c.secure != "off":
         engine: Engine = simulation(c, clients, world, server, listener)
     elif c.engine == "process" or (c.engine == "auto" and min(cores(), len(clients)) > 1):
         engine = ProcessEngine(clients, world.federation, listener.episode)

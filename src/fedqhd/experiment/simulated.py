@@ -15,6 +15,7 @@ from fedqhd.engines.flower.simulation import Simulation, SimulationEngine, clien
 from fedqhd.experiment.build import Public, World, make_client, make_federation, make_public, member, warm_up
 from fedqhd.experiment.checkpoint import nodes
 from fedqhd.experiment.config import Config
+from fedqhd.experiment.private import largest
 
 
 @lru_cache(maxsize=1)
@@ -30,7 +31,7 @@ def open_site(c: Config, folder: Path, context: Context, greeting: Mapping[str, 
     client = make_client(c, index, public)
     return Site(
         client, member(client), public.fingerprint(), partial(make_federation, c, public=public),
-        client_folder(folder, index),
+        client_folder(folder, index), largest=largest(c),
     )  # fmt: skip
 
 
@@ -39,4 +40,6 @@ def start(c: Config, clients: Sequence[LocalClient], world: World, **options: An
     app = make_client_app(partial(open_site, c, folder))
     simulated = Simulation(app, len(clients))
     fingerprint = world.public.fingerprint()
-    return SimulationEngine(simulated.grid, clients, folder, "run", fingerprint, simulated.stop, **options)
+    return SimulationEngine(
+        simulated.grid, clients, folder, "run", fingerprint, simulated.stop, largest=largest(c), **options
+    )

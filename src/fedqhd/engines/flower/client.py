@@ -13,10 +13,11 @@ from flwr.clientapp import ClientApp
 from threadpoolctl import threadpool_limits
 
 from fedqhd.client import LocalClient
+from fedqhd.engines.flower.masked import is_masked, mask, write_masked
 from fedqhd.engines.flower.records import ABOUT, METRICS, Card, Order, read_order, write_card, write_reply
 from fedqhd.federation import Member, Terms
 from fedqhd.files import checkpoints, number_of, read_checkpoint, write_checkpoint
-from fedqhd.interfaces import Federation
+from fedqhd.interfaces import Federation, FedQHDError
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,8 @@ class Site(NamedTuple):
     folder: Path
     measure: Callable[[LocalClient], Mapping[str, Any]] | None = None
     """What the client finds out about itself in the end, where nobody else can."""
+    largest: float | None = None
+    """With secure aggregation, the largest number that its replies may have. It then replies to masked orders alone."""
 
 
 Open = Callable[[Context, Mapping[str, Any]], Site]
@@ -42,7 +45,7 @@ Open = Callable[[Context, Mapping[str, Any]], Site]
 
 
 def make_client_app(open_site: Open) -> ClientApp:
-    app = ClientApp()
+    app = ClientApp(mods=[mask])
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
@@ -55,11 +58,16 @@ def make_client_app(open_site: Open) -> ClientApp:
         # Bits of a matrix product depend on the number of BLAS threads; one is as fast at these sizes.
         with threadpool_limits(1):
             site, order = take_up(open_site, message, context)
+            if is_masked(message.content) == (site.largest is None):
+                raise FedQHDError("the server and this client do not agree on whether replies are masked")
             reply = site.client.round(site.federation(order.terms), order.teacher, order.episodes)
             keep(site, order)
         returns = [episode.ret for episode in reply.episodes]
         log.info("client %d: exchange %d, mean return %.1f", reply.client, order.exchange, sum(returns) / len(returns))
-        return Message(write_reply(reply, process_time() - began, site.client.uplink), reply_to=message)
+        cpu = process_time() - began
+        if site.largest is not None:
+            return Message(write_masked(reply, cpu, site.largest), reply_to=message)
+        return Message(write_reply(reply, cpu, site.client.uplink), reply_to=message)
 
     @app.evaluate()
     def finish(message: Message, context: Context) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from time import monotonic, process_time, sleep
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedqhd.client import LocalClient, ignore
+from fedqhd.engines.flower import masked
 from fedqhd.engines.flower.grid import Patience, Post
 from fedqhd.engines.flower.records import METRICS, Card, Order, read_card, read_reply, write_greeting, write_order
 from fedqhd.federation import Member, Terms
@@ -63,13 +64,15 @@ class FlowerEngine:
         *,
         patience: Patience = Patience(),  # noqa: B008
         nodes: Mapping[int, int] | None = None,
+        largest: float | None = None,
         on_episode: Callable[[Episode], None] = ignore,
         absent: Absent = unheard,
     ) -> None:
         """`greeting` is what a node has to know, `world` the fingerprint of what it must make of it, and `nodes` which
-        client each node is, where their keys say so."""
+        client each node is, where their keys say so. With `largest`, the largest number in it, replies are masked."""
         self.grid, self.run, self.greeting, self.world = grid, run, greeting, world
         self.patience, self.nodes, self.on_episode, self.absent = patience, nodes, on_episode, absent
+        self.largest = largest
         self.exchange = 0
         self.cards: dict[int, Card] = {}
         """What each client said of itself when it first came."""
@@ -179,18 +182,36 @@ class FlowerEngine:
         """The answers of the clients, as far as they come in time."""
         who = {question.metadata.dst_node_id: client for client, question in questions.items()}
         answers = {who[node]: answer for node, answer in self._post.ask(questions.values(), self.patience)}
-        for client in sorted(questions.keys() - answers.keys()):
-            self.absent(client, "silent", "it has not answered in time")
+        self._miss(questions.keys() - answers.keys())
         return dict(sorted(answers.items()))
+
+    def _miss(self, silent: Set[int]) -> None:
+        for client in sorted(silent):
+            self.absent(client, "silent", "it has not answered in time")
+
+    def _told(self, answers: Mapping[int, Message]) -> list[Reply]:
+        read = [self.read(client, answer) for client, answer in answers.items()]
+        return [reply for reply in read if reply is not None]
+
+    def _masked(self, questions: Mapping[int, Message], largest: float) -> list[Reply]:
+        """Replies that have the mean of all in place of their own arrays, which leaves the mean what it is."""
+        answers, mean = masked.exchange(self._post, self.patience, questions, largest)
+        self._miss(questions.keys() - answers.keys())
+        told = self._told(answers)
+        if mean is None:
+            for reply in told:
+                self.absent(reply.client, "masked", "too few clients were left to unmask their mean")
+            return []
+        payload = masked.unmasked(mean, answers.values())
+        return [reply._replace(payload=payload) for reply in told]
 
     def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
         self.meet()
         for node, _ in self._post.late():
             log.info("client %s has answered too late; it is asked again from now on", self._client.get(node))
         self._post.remind(self._hello())
-        answers = self._exchange(self.orders(MessageType.TRAIN, teacher, episodes, clients))
-        read = [self.read(client, answer) for client, answer in answers.items()]
-        told = [reply for reply in read if reply is not None]
+        orders = self.orders(MessageType.TRAIN, teacher, episodes, clients)
+        told = self._told(self._exchange(orders)) if self.largest is None else self._masked(orders, self.largest)
         for reply in told:
             for episode in reply.episodes:
                 self.on_episode(episode)

@@ -86,7 +86,8 @@ def read_reply(content: RecordDict) -> tuple[Reply, float]:
     """The reply and the seconds of computing that it took; raises whatever a malformed one makes it raise."""
     about: Mapping[str, Any] = content.config_records[ABOUT]
     metrics: dict[str, Any] = dict(content.metric_records[METRICS])
-    payload = payload_of(content.array_records[ARRAYS])
+    # In a masked round there are none.
+    payload = payload_of(content.array_records[ARRAYS]) if ARRAYS in content.array_records else {}
     for name, (dtype, unit) in json.loads(about["coded"]).items():
         if np.dtype(dtype).kind not in "fc" or payload[name].dtype.kind not in "fi":
             raise ValueError(f"its {name} is coded as {payload[name].dtype} for {dtype}")

@@ -1,0 +1,176 @@
+"""What a federation of real processes costs on loopback: bytes a round on the wire, and seconds a round beside Flower's
+own minimum, an app whose clients answer with nothing at once.
+
+Bytes are counted by a relay between a client and the server, whatever they are: messages, Flower's polling, HTTP.
+Seconds are taken by turns in one federation: the same SuperLink and SuperNodes, now our app and now the empty one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import tomli_w
+from cells import ROOT, head
+
+from fedqhd.deploy.commands import SUPERLINK
+from fedqhd.deploy.programs import answers, free_port, program, start, stop, surroundings
+
+APPS = ROOT / "benchmarks" / "apps"
+CARTPOLE = {"env": "CartPole-v1", "round_episodes": 1, "aggregate": "mean", "anchor_source": "rollout"}
+SENT: dict[str, dict[str, Any]] = {
+    "Q at m = 200": {"setting": "heterogeneous", "anchors": 200, "dims": [500]},
+    "Q at m = 1,000": {"setting": "heterogeneous", "anchors": 1000, "dims": [500]},
+    "W at D = 1,000": {"setting": "homogeneous", "dims": [1000]},
+    "W at D = 10,000": {"setting": "homogeneous", "dims": [10_000]},
+}
+UPLINKS = ("full", "float16", "int8")
+
+
+class Relay:
+    """Passes on to a port, and counts."""
+
+    def __init__(self, port: int) -> None:
+        self.target, self.up, self.down = port, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near = self.listener.accept()[0]
+            far = socket.create_connection(("127.0.0.1", self.target))
+            threading.Thread(target=self._pass, args=(near, far, "up"), daemon=True).start()
+            threading.Thread(target=self._pass, args=(far, near, "down"), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, way: str) -> None:
+        try:
+            while data := source.recv(65536):
+                setattr(self, way, getattr(self, way) + len(data))
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            end.close()
+
+
+@contextmanager
+def federation(home: Path, clients: int, relayed: bool = False) -> Iterator[Relay]:
+    """A SuperLink and its SuperNodes; the relay is in the way of the first."""
+    port = free_port()
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(
+        tomli_w.dumps({"superlink": {"here": {"address": f"127.0.0.1:{port}", "insecure": True}}})
+    )
+    relay = Relay(port)
+    with ExitStack() as stack, (home / "log").open("w") as log:
+        link = start([*SUPERLINK, "--insecure", "--host", "127.0.0.1", "--port", str(port)], home, log)
+        stack.callback(stop, link)
+        while not answers("127.0.0.1", port):
+            time.sleep(0.2)
+        for i in range(clients):
+            node = {"partition-id": i, "state-dir": str(home / f"state-{i}")}
+            (home / f"node-{i}.toml").write_text(tomli_w.dumps(node))
+            door = relay.port if relayed and i == 0 else port
+            command = [
+                program("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{door}", "--host", "127.0.0.1",
+                "--port", str(free_port()), "--node-config", str(home / f"node-{i}.toml"),
+            ]  # fmt: skip
+            stack.callback(stop, start(command, home, log))
+        yield relay
+
+
+def play(home: Path, app: str, run: dict[str, Any], relay: Relay | None = None) -> tuple[list[float], list[list[int]]]:
+    """When the rounds of an app ended, by its own clock, and what the relay had counted when that was seen."""
+    marks = home / "marks"
+    marks.write_text("")
+    (home / "run.toml").write_text(tomli_w.dumps({**run, "marks": str(marks)}))
+    command = [program("flwr"), "run", str(APPS / app), "here", "--stream", "-c", str(home / "run.toml")]
+    with (home / "flwr.log").open("w") as log:
+        flwr = subprocess.Popen(command, env=surroundings(home), stdout=log, stderr=subprocess.STDOUT)
+        counted: list[list[int]] = []
+        while flwr.poll() is None:
+            seen = len(marks.read_text().splitlines())
+            while relay and len(counted) < seen:
+                counted.append([relay.up, relay.down])
+            time.sleep(0.02)
+    return [float(line) for line in marks.read_text().splitlines()], counted
+
+
+def settings(home: Path, **more: Any) -> str:
+    path = home / "settings.toml"
+    shutil.rmtree(home / "run", ignore_errors=True)
+    path.write_text(tomli_w.dumps({**CARTPOLE, "eval_episodes": 1, "out": str(home / "run"), **more}))
+    return str(path)
+
+
+def bytes_a_round(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    rows = []
+    with federation(folder / "bytes", 1, relayed=True) as relay:
+        for what, setting in SENT.items():
+            for uplink in UPLINKS:
+                home = folder / "bytes"
+                config = settings(home, clients=1, episodes=rounds, uplink=uplink, **setting)
+                _, counted = play(home, "ours", {"config": config}, relay)
+                summary = json.loads((home / "run" / "summary.json").read_text())
+                each = [[b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(counted)]
+                rows.append({
+                    "sent": what, "uplink": uplink, "numbers": int(summary["bytes_up_per_round"]),
+                    "up": int(median(up for up, _ in each)), "down": int(median(down for _, down in each)),
+                    "rounds": len(each), "commit": head(),
+                })  # fmt: skip
+                print(rows[-1], flush=True)
+    return rows
+
+
+def seconds_a_round(folder: Path, clients: int, rounds: int, repeats: int) -> list[dict[str, Any]]:
+    took: dict[str, list[float]] = {"empty": [], "ours": []}
+    home = folder / "seconds"
+    with federation(home, clients):
+        for repeat in range(repeats):
+            for app in ("empty", "ours") if repeat % 2 else ("ours", "empty"):
+                config = settings(home, clients=clients, episodes=rounds, **SENT["Q at m = 200"])
+                run = {"config": config} if app == "ours" else {"clients": clients, "rounds": rounds}
+                ends, _ = play(home, app, run)
+                took[app] += [b - a for a, b in pairwise(ends)]
+                print(app, [round(b - a, 2) for a, b in pairwise(ends)], flush=True)
+    row = {
+        "clients": clients, "rounds": {app: len(each) for app, each in took.items()},
+        **{app: round(median(each), 2) for app, each in took.items()},
+        "ratio": round(median(took["ours"]) / median(took["empty"]), 3), "repeats": repeats, "commit": head(),
+    }  # fmt: skip
+    print(row, flush=True)
+    return [row]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="*", default=["bytes", "seconds"], choices=["bytes", "seconds"])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=4)
+    wanted = parser.parse_args()
+    file = ROOT / "results" / "federation.json"
+    result = json.loads(file.read_text()) if file.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        if "seconds" in wanted.what:
+            result["seconds"] = seconds_a_round(Path(folder), 3, wanted.rounds, wanted.repeats)
+        if "bytes" in wanted.what:
+            result["bytes"] = bytes_a_round(Path(folder), wanted.rounds)
+    file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
