@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-federation test-kill lint bench returns methods bench-dqn \
-	closed-form learners options fit-cost robust participation overhead theory clean
+	closed-form learners options fit-cost robust participation overhead theory bench-federation privacy clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -25,6 +25,8 @@ help:
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
 	@echo "make overhead   what checkpoints, validation and aggregation cost"
+	@echo "make bench-federation  bytes and seconds a round of a federation of real processes (about 15 minutes)"
+	@echo "make privacy    what hiding clients from the server costs in return (under an hour; resumable)"
 	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
@@ -107,6 +109,12 @@ theory: setup-all
 	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0
 	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
 	$(BIN)/python benchmarks/theory.py
+
+bench-federation: setup-all
+	$(BIN)/python benchmarks/federation.py
+
+privacy: setup-all
+	$(BIN)/python benchmarks/privacy.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

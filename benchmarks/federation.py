@@ -21,13 +21,15 @@ from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import tomli_w
 from cells import ROOT, head
 
 from fedqhd.deploy.commands import SUPERLINK
+from fedqhd.deploy.keys import make_keys, server_keys
 from fedqhd.deploy.programs import answers, free_port, program, start, stop, surroundings
+from fedqhd.deploy.superlink import register, secured
 
 APPS = ROOT / "benchmarks" / "apps"
 CARTPOLE = {"env": "CartPole-v1", "round_episodes": 1, "aggregate": "mean", "anchor_source": "rollout"}
@@ -67,30 +69,48 @@ class Relay:
             end.close()
 
 
+class Link(NamedTuple):
+    relay: Relay
+    """In the way of the first node, where that was asked for."""
+    nodes: str
+    """Whose key each node has."""
+
+
 @contextmanager
-def federation(home: Path, clients: int, relayed: bool = False) -> Iterator[Relay]:
-    """A SuperLink and its SuperNodes; the relay is in the way of the first."""
+def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = False) -> Iterator[Link]:
+    """A SuperLink and its SuperNodes."""
     port = free_port()
     home.mkdir(parents=True)
-    (home / "config.toml").write_text(
-        tomli_w.dumps({"superlink": {"here": {"address": f"127.0.0.1:{port}", "insecure": True}}})
-    )
-    relay = Relay(port)
+    if keyed:
+        make_keys(home / "keys", clients, [], 1)
+    keys = server_keys(home / "keys" / "server", clients) if keyed else None
+    safe = {"root-certificates": str(keys.ca)} if keys else {"insecure": True}
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"here": {"address": f"127.0.0.1:{port}", **safe}}}))
+    relay, plain = Relay(port), ["--insecure"]
     with ExitStack() as stack, (home / "log").open("w") as log:
-        link = start([*SUPERLINK, "--insecure", "--host", "127.0.0.1", "--port", str(port)], home, log)
+        secure = secured(keys) if keys else plain
+        link = start([*SUPERLINK, *secure, "--host", "127.0.0.1", "--port", str(port)], home, log)
         stack.callback(stop, link)
         while not answers("127.0.0.1", port):
             time.sleep(0.2)
+        nodes = register(f"127.0.0.1:{port}", keys) if keys else ""
         for i in range(clients):
             node = {"partition-id": i, "state-dir": str(home / f"state-{i}")}
             (home / f"node-{i}.toml").write_text(tomli_w.dumps(node))
             door = relay.port if relayed and i == 0 else port
+            own = home / "keys" / f"client-{i}"
+            secure = [
+                "--root-certificates",
+                str(own / "ca.crt"),
+                "--auth-supernode-private-key",
+                str(own / "client.key"),
+            ]
             command = [
-                program("flower-supernode"), "--insecure", "--superlink", f"127.0.0.1:{door}", "--host", "127.0.0.1",
-                "--port", str(free_port()), "--node-config", str(home / f"node-{i}.toml"),
+                program("flower-supernode"), *(secure if keys else plain), "--superlink", f"127.0.0.1:{door}",
+                "--host", "127.0.0.1", "--port", str(free_port()), "--node-config", str(home / f"node-{i}.toml"),
             ]  # fmt: skip
             stack.callback(stop, start(command, home, log))
-        yield relay
+        yield Link(relay, nodes)
 
 
 def play(home: Path, app: str, run: dict[str, Any], relay: Relay | None = None) -> tuple[list[float], list[list[int]]]:
@@ -119,7 +139,7 @@ def settings(home: Path, **more: Any) -> str:
 
 def bytes_a_round(folder: Path, rounds: int) -> list[dict[str, Any]]:
     rows = []
-    with federation(folder / "bytes", 1, relayed=True) as relay:
+    with federation(folder / "bytes", 1, relayed=True) as (relay, _):
         for what, setting in SENT.items():
             for uplink in UPLINKS:
                 home = folder / "bytes"
@@ -136,24 +156,41 @@ def bytes_a_round(folder: Path, rounds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def seconds_a_round(folder: Path, clients: int, rounds: int, repeats: int) -> list[dict[str, Any]]:
-    took: dict[str, list[float]] = {"empty": [], "ours": []}
-    home = folder / "seconds"
-    with federation(home, clients):
+VARIANTS: dict[str, dict[str, Any]] = {
+    "Flower's minimum": {},
+    "FedQHD": {},
+    "FedQHD, TLS and keys": {},
+    "FedQHD, differential privacy": {"dp_clip": 200.0},
+    "FedQHD, SecAgg+": {"secure": "secagg+"},
+}
+
+
+def seconds_a_round(folder: Path, clients: int, rounds: int, repeats: int) -> dict[str, Any]:
+    """All variants by turns, forwards and backwards, so that no variant has the machine to itself."""
+    took: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    homes = folder / "plain", folder / "keyed"
+    with federation(homes[0], clients) as plain, federation(homes[1], clients, keyed=True) as keyed:
         for repeat in range(repeats):
-            for app in ("empty", "ours") if repeat % 2 else ("ours", "empty"):
-                config = settings(home, clients=clients, episodes=rounds, **SENT["Q at m = 200"])
-                run = {"config": config} if app == "ours" else {"clients": clients, "rounds": rounds}
-                ends, _ = play(home, app, run)
-                took[app] += [b - a for a, b in pairwise(ends)]
-                print(app, [round(b - a, 2) for a, b in pairwise(ends)], flush=True)
-    row = {
-        "clients": clients, "rounds": {app: len(each) for app, each in took.items()},
-        **{app: round(median(each), 2) for app, each in took.items()},
-        "ratio": round(median(took["ours"]) / median(took["empty"]), 3), "repeats": repeats, "commit": head(),
-    }  # fmt: skip
-    print(row, flush=True)
-    return [row]
+            for name in list(VARIANTS)[:: -1 if repeat % 2 else 1]:
+                home, link = (homes[1], keyed) if "keys" in name else (homes[0], plain)
+                config = settings(home, clients=clients, episodes=rounds, **SENT["Q at m = 200"], **VARIANTS[name])
+                empty = name == "Flower's minimum"
+                run = {"clients": clients, "rounds": rounds} if empty else {"config": config, "nodes": link.nodes}
+                ends, _ = play(home, "empty" if empty else "ours", run)
+                each = [b - a for a, b in pairwise(ends)]
+                print(name, [round(x, 2) for x in each], flush=True)
+                took[name] += each
+    least = median(took["Flower's minimum"])
+    rows = [
+        {
+            "variant": name,
+            "seconds": round(median(each), 2),
+            "ratio": round(median(each) / least, 3),
+            "rounds": len(each),
+        }
+        for name, each in took.items()
+    ]
+    return {"clients": clients, "repeats": repeats, "rows": rows, "commit": head()}
 
 
 def main() -> None:
@@ -161,8 +198,9 @@ def main() -> None:
     parser.add_argument("what", nargs="*", default=["bytes", "seconds"], choices=["bytes", "seconds"])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "federation.json")
     wanted = parser.parse_args()
-    file = ROOT / "results" / "federation.json"
+    file = wanted.out
     result = json.loads(file.read_text()) if file.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         if "seconds" in wanted.what:

@@ -141,6 +141,16 @@ def test_a_taken_port_is_said(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_taken_port_of_a_client_is_said(tmp_path, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        words = f"client --server 127.0.0.1:1 --client 0 --state-dir {tmp_path / 'x'} --port {port}"
+        assert main(["federate", *words.split()]) == 2
+    assert f"port={port} on host='127.0.0.1' cannot be had (Address already in use)" in capsys.readouterr().err
+
+
 def test_without_flower_it_is_said_how_to_get_it(monkeypatch, capsys):
     monkeypatch.setattr("fedqhd.deploy.cli.find_spec", lambda name: None)
     assert main(["federate", "server"]) == 2

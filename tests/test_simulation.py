@@ -52,6 +52,20 @@ def test_the_simulation_gives_the_files_of_one_process(tmp_path, more):
     assert {p.name for p in (tmp_path / "flower").iterdir()} == {p.name for p in (tmp_path / "local").iterdir()}
 
 
+def test_masked_replies_train_as_open_ones_do(tmp_path):
+    more = ("--clients", "3", "--episodes", "6", "--aggregate", "mean")
+    assert train(tmp_path / "open", *more, "--engine", "local") == 0
+    assert train(tmp_path / "masked", *more, "--secure", "secagg+") == 0
+    open_, masked = (
+        [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for name in ("open", "masked")
+    )
+    # Until the first teacher, which is off by a rounding, nothing differs.
+    assert [row for row in masked if row["round"] == 0] == [row for row in open_ if row["round"] == 0]
+    assert len(masked) == len(open_) == 18
+    assert outcome(tmp_path / "masked")["replies"] == outcome(tmp_path / "open")["replies"]
+
+
 def test_a_simulation_that_is_killed_goes_on_in_any_engine(tmp_path):
     more = ("--clients", "3", "--episodes", "60")
     train(tmp_path / "whole", *more, "--engine", "local")

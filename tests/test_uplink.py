@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
+from fedqhd.experiment.config import resolve
 from fedqhd.experiment.run import train
 from fedqhd.interfaces import Like
 from fedqhd.uplink import CODES, decode, encode, rounded, sent_bytes, shortened
@@ -89,3 +90,22 @@ def test_a_run_counts_what_travels(tmp_path):
         config = tiny(tmp_path / uplink, env=CORRIDOR, setting="heterogeneous", uplink=uplink)
         up[uplink] = train(config)["bytes_up_per_round"]
     assert up == {"full": 2 * 40 * 2 * 8, "float16": 2 * 40 * 2 * 2, "int8": 2 * 40 * 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["heterogeneous", "homogeneous"])
+def test_the_return_on_cartpole_does_not_drop(tmp_path, setting):
+    """Six runs: two seeds, and each uplink. Between seeds of one uplink the final return varies by 30."""
+    small = {"clients": 3, "episodes": 100, "round_episodes": 10, "learner": "least-squares", "engine": "local"}
+    final = {}
+    for uplink in ("full", "float16", "int8"):
+        runs = [
+            train(resolve({
+                "env": "CartPole-v1", "setting": setting, "dims": [300, 500], "uplink": uplink, "seed": seed,
+                "out": str(tmp_path / f"{uplink}-{seed}"), **small,
+            }))
+            for seed in (0, 1)
+        ]  # fmt: skip
+        assert min(run["greedy_return"] for run in runs) >= 475, (uplink, runs)
+        final[uplink] = np.mean([run["final_return"] for run in runs])
+    assert min(final["float16"], final["int8"]) >= final["full"] - 45, final
