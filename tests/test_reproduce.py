@@ -113,8 +113,8 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(table):
 
 
 def test_ctrl_c_leaves_runs_that_go_on(tmp_path):
-    args = ["--preset", "tuned", "--methods", "independent-qhd", "--envs", "MountainCar-v0", "--settings", "homogeneous",
-            "--seeds", "0", "--tuned", "tuned", "--set", *TINY, "episodes=200", "epsilon_decay=1"]  # fmt: skip
+    args = ["--preset", "tuned", "--methods", "independent-qhd", "--envs", "MountainCar-v0",
+            "--settings", "homogeneous", "--seeds", "0", "--tuned", "tuned", "--set", *TINY, "episodes=200", "epsilon_decay=1"]  # fmt: skip
     command = [sys.executable, "-m", "fedqhd", "reproduce", "main", *args]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
@@ -173,8 +173,9 @@ def test_the_table_has_the_papers_cells():
     every = cells()
     assert len(every) == 7 * 4 * 2 - 4
     assert not any(c.method == "fedavg-dqn" and c.setting == "heterogeneous" for c in every)
-    assert [len(seeds("tuned", m)) for m in METHODS] == [10, 5, 5, 5, 10, 5, 5]
-    assert all(len(seeds("paper", m)) == 3 for m in METHODS)
+    for setting, counts in (("homogeneous", [10, 10, 5, 5, 10, 5, 5]), ("heterogeneous", [10, 5, 5, 5, 10, 5, 5])):
+        assert [len(seeds("tuned", Cell(m, "CartPole-v1", setting))) for m in METHODS] == counts
+    assert all(len(seeds("paper", c)) == 3 for c in every)
 
 
 @pytest.mark.parametrize("cell", cells(), ids=lambda c: c.name)

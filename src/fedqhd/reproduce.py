@@ -1,4 +1,4 @@
-"""`fedqhd reproduce`: every table and figure of the paper, run by run."""
+"""`fedqhd reproduce`: every table and figure of the paper, run by run; and `fedqhd report`, what came of it."""
 
 from __future__ import annotations
 
@@ -126,3 +126,23 @@ def tune(plan: Plan, args: argparse.Namespace, console: Console) -> int:
     failed = run_strands(strands, TRIALS * len(cells), args, console)
     console.print(f"settings are in {plan.tuned}, their trials in {record}", highlight=False, soft_wrap=True)
     return int(failed > 0)
+
+
+def add_report(commands: Any) -> None:
+    p = commands.add_parser(
+        "report", help="tables, figures and a page from result files", allow_abbrev=False,
+        description="Make RESULTS.md, figures and one self-contained page of what `fedqhd reproduce` wrote.",
+    )  # fmt: skip
+    p.add_argument("--results", default="results", metavar="FOLDER", help="where the result files are (results)")
+    p.add_argument("--markdown", default="RESULTS.md", metavar="FILE", help="where the tables go (RESULTS.md)")
+
+
+def run_report(args: argparse.Namespace) -> None:
+    results = Path(args.results)
+    if not (results / "main.json").exists():
+        raise FedQHDError(f"results={args.results!r} holds no main.json: make it with fedqhd reproduce main")
+    from fedqhd.files import write_bytes
+    from fedqhd.report.tables import results_markdown
+
+    write_bytes(args.markdown, results_markdown(results).encode())
+    print(f"written: {args.markdown}")

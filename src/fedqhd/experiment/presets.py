@@ -53,9 +53,9 @@ def cells(
     return [c for c in every if (c.method, c.setting) != ("fedavg-dqn", "heterogeneous")]
 
 
-def seeds(preset: str, method: str) -> range:
+def seeds(preset: str, cell: Cell) -> range:
     """The reporting seeds; those from 100 on are for tuning."""
-    return range(3 if preset == "paper" else 10 if method in ("fedqhd", "independent-qhd") else 5)
+    return range(3 if preset == "paper" else 10 if cell.source.method in ("fedqhd", "independent-qhd") else 5)
 
 
 def given(cell: Cell) -> dict[str, Any]:

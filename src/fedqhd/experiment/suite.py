@@ -32,8 +32,7 @@ class Plan:
         return cells(self.methods, self.envs, self.settings)
 
     def seeds_of(self, preset: str, cell: Cell) -> Sequence[int]:
-        every = seeds(preset, cell.method)
-        return every if self.seeds is None else self.seeds
+        return seeds(preset, cell) if self.seeds is None else self.seeds
 
     def own(self, preset: str, cell: Cell) -> dict[str, Any]:
         """What a run of a cell is given, over the environment's defaults."""

@@ -68,3 +68,11 @@ def probability_of_improvement(x: Sequence[Array], y: Sequence[Array], seed: int
 def performance_profile(tasks: Sequence[Array], at: Array) -> Array:
     """The share of runs with a score above each of `at`, mean of the tasks."""
     return np.mean([(np.asarray(t)[:, None] > at).mean(axis=0) for t in tasks], axis=0)
+
+
+def band(runs: Array, seed: int = 0) -> tuple[Array, Array, Array]:
+    """(iqm, lo, hi) of many quantities at once, (runs, T): whole runs are resampled."""
+    rng = np.random.default_rng(seed)
+    drawn = iqm(runs[rng.integers(len(runs), size=(RESAMPLES // 10, len(runs)))], axis=1)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return iqm(runs, axis=0), low, high
