@@ -114,7 +114,8 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(table):
 
 def test_ctrl_c_leaves_runs_that_go_on(tmp_path):
     args = ["--preset", "tuned", "--methods", "independent-qhd", "--envs", "MountainCar-v0",
-            "--settings", "homogeneous", "--seeds", "0", "--tuned", "tuned", "--set", *TINY, "episodes=200", "epsilon_decay=1"]  # fmt: skip
+            "--settings", "homogeneous", "--seeds", "0", "--tuned", "tuned", "--set", *TINY, "episodes=200",
+            "epsilon_decay=1"]  # fmt: skip
     command = [sys.executable, "-m", "fedqhd", "reproduce", "main", *args]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
