@@ -74,18 +74,7 @@ def table(rows) -> str:
     if missing:
         lines += ["", f"Not measured yet: {'; '.join(missing)}."]
     commands = [r["command"] for r in rows]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "Each run by itself, with `--seed` 0 to 19 (9 with different encoders):",
-            "",
-            "```",
-            *commands,
-            "```",
-            "",
-        ]
-    )
+    return "\n".join([*lines, "", "Each run by itself, with `--seed` as above:", "", "```", *commands, "```", ""])
 
 
 def main() -> None:

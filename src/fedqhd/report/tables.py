@@ -178,8 +178,8 @@ best non-oracle. †: oracle, which pools the data of all clients. Ten seeds for
 heterog.: each its own.
 """
 SCORES = """Over all cells: scores are returns put on one scale, on which 0 is about a random policy and 1 about the
-best known (CartPole 22 to 500, Acrobot −500 to −75, LunarLander −180 to 250, MountainCar −200 to −100). *Better*: the chance
-that a run of fedqhd is better than one of the method in the same cell. Intervals by stratified bootstrap.
+best known (CartPole 22 to 500, Acrobot −500 to −75, LunarLander −180 to 250, MountainCar −200 to −100). *Better*: the
+chance that a run of fedqhd is better than one of the method in the same cell. Intervals by stratified bootstrap.
 """
 
 
