@@ -23,6 +23,7 @@ from fedqhd.envs import StateScaler
 from fedqhd.experiment import checkpoint, exchange
 from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
+from fedqhd.experiment.commit import commit
 from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
 from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
 from fedqhd.files import WriteFailed, damaged, failed, write_bytes
@@ -301,4 +302,5 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         **({"fit_alarms": sum(alarms)} if alarms else {}),
         **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
         "version": __version__,
+        "commit": commit(),
     }
