@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedqhd import rng
 from fedqhd.agents import LEARNERS, OnlineQHD, QHDSettings
+from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder
 from fedqhd.envs import (
@@ -40,11 +41,8 @@ from fedqhd.federation import (
     choose,
     weighted_mean,
 )
-from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
+from fedqhd.interfaces import Agent, Array, Federation, Transition
 from fedqhd.theory.geometry import normalised_step
-
-if TYPE_CHECKING:
-    from fedqhd.agents.dqn import DQN
 
 PUBLIC_STATES = 500
 """States of random rollouts on which every client measures its own features."""
@@ -97,11 +95,6 @@ def kept_as(c: Config) -> str:
 
 
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
-    try:
-        from fedqhd.agents.dqn import DQN, DQNSettings
-    except ModuleNotFoundError as error:
-        what = f"agents={' '.join(c.agents)!r}" if c.agents else f"method={c.method!r}"
-        raise FedQHDError(f"{what} needs PyTorch: install it with pip install 'fedqhd[dqn]'") from error
     settings = settings_of(DQNSettings, c, fit_loss="kl" if c.method == "distilled-feddqn" else "mse")
     # Parameters can only be averaged where they started from the same point.
     start = rng.PUBLIC if c.setting == "homogeneous" else client
