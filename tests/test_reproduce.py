@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from PIL import Image
 
 from fedqhd.experiment import tune
 from fedqhd.experiment.config import DQN_METHODS, FIELDS, resolve
@@ -26,6 +27,7 @@ from fedqhd.experiment.presets import (
     tuned,
 )
 from fedqhd.experiment.suite import Plan, main_jobs
+from fedqhd.report.policies import film
 from test_cli import fedqhd
 
 TINY = [
@@ -110,6 +112,18 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(table):
     rows, runs = read(folder, "main.json"), read(folder, "main-runs.json")
     assert [r["seeds"] for r in rows] == [2, 2, 2]
     assert not any(r["failed"] for r in runs)
+
+
+def test_a_policy_of_the_table_is_filmed_once(table, tmp_path):
+    folder, _, _, _ = table
+    plan = Plan(out=folder / "runs/reproduce", tuned=folder / "tuned", others=parse_set(TINY))
+    film(plan, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["CartPole-v1.gif"]
+    with Image.open(tmp_path / "CartPole-v1.gif") as gif:
+        assert gif.n_frames >= 4
+    (tmp_path / "CartPole-v1.gif").write_bytes(b"kept")
+    film(plan, tmp_path)
+    assert (tmp_path / "CartPole-v1.gif").read_bytes() == b"kept"
 
 
 def test_ctrl_c_leaves_runs_that_go_on(tmp_path):

@@ -134,15 +134,34 @@ def add_report(commands: Any) -> None:
         description="Make RESULTS.md, figures and one self-contained page of what `fedqhd reproduce` wrote.",
     )  # fmt: skip
     p.add_argument("--results", default="results", metavar="FOLDER", help="where the result files are (results)")
+    p.add_argument("--out", default="report", metavar="FOLDER", help="where index.html and figures go (report)")
     p.add_argument("--markdown", default="RESULTS.md", metavar="FILE", help="where the tables go (RESULTS.md)")
+    p.add_argument(
+        "--runs", default="runs/reproduce", metavar="FOLDER", help="runs whose policies are shown (runs/reproduce)"
+    )
+    p.add_argument("--tensorboard", default="", metavar="FOLDER", help="write the same data for TensorBoard, too")
 
 
 def run_report(args: argparse.Namespace) -> None:
-    results = Path(args.results)
+    results, out = Path(args.results), Path(args.out)
     if not (results / "main.json").exists():
         raise FedQHDError(f"results={args.results!r} holds no main.json: make it with fedqhd reproduce main")
+    from fedqhd.experiment.suite import Plan
     from fedqhd.files import write_bytes
+    from fedqhd.report.page import page
+    from fedqhd.report.policies import film
     from fedqhd.report.tables import results_markdown
 
+    film(Plan(out=Path(args.runs)), results / "policies")
     write_bytes(args.markdown, results_markdown(results).encode())
-    print(f"written: {args.markdown}")
+    text, pictures = page(results)
+    for name, picture in pictures.items():
+        write_bytes(out / "figures" / name, picture.encode())
+    write_bytes(out / "index.html", text.encode())
+    written = [args.markdown, f"{out}/index.html", f"{out}/figures/"]
+    if args.tensorboard:
+        from fedqhd.report.tensorboard import write_events
+
+        write_events(results, Path(args.tensorboard))
+        written.append(f"{args.tensorboard} (tensorboard --logdir {args.tensorboard})")
+    print(f"written: {' '.join(written)}")
