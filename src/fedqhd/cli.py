@@ -1,4 +1,4 @@
-"""The command line: `fedqhd train | evaluate | play | gap | federate`."""
+"""The command line: `fedqhd train | evaluate | play | gap | reproduce | report | federate`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fedqhd._version import __version__
 from fedqhd.deploy.cli import add_federate, run_federate
 from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, Config, resolve
 from fedqhd.interfaces import FedQHDError, nearest
+from fedqhd.reproduce import add_report, add_reproduce, run_report, run_reproduce
 
 QHD_SETTINGS = {
     "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
@@ -103,6 +104,8 @@ def make_parser() -> Parser:
     gap.add_argument("--config", default="", metavar="FILE", help="--advise: TOML file of settings")
     add_settings(gap)
     add_federate(commands, add_settings)
+    add_reproduce(commands)
+    add_report(commands)
     return parser
 
 
@@ -234,7 +237,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif args.command in ("train", "gap"):
             {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
-            {"evaluate": run_evaluate, "play": run_play}[args.command](args)
+            others = {"evaluate": run_evaluate, "play": run_play, "reproduce": run_reproduce, "report": run_report}
+            return others[args.command](args) or 0
     except FedQHDError as error:
         print(f"fedqhd: {error}", file=sys.stderr)
         return 2

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from fedqhd import rng
 from fedqhd.agents import LEARNERS, OnlineQHD, QHDSettings
+from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder
 from fedqhd.envs import (
@@ -23,8 +24,8 @@ from fedqhd.envs import (
     random_states,
     states_met,
 )
-from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_presence, parse_range
-from fedqhd.experiment.limits import check_size, dimension
+from fedqhd.experiment.config import Config, parse_presence, parse_range
+from fedqhd.experiment.limits import check_size, dimension, kept_as, kind_of
 from fedqhd.federation import (
     COMBINE,
     AnchorCompile,
@@ -42,12 +43,9 @@ from fedqhd.federation import (
     choose,
     weighted_mean,
 )
-from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
+from fedqhd.interfaces import Agent, Array, Federation, Transition
 from fedqhd.privacy import Privacy
 from fedqhd.theory.geometry import normalised_step
-
-if TYPE_CHECKING:
-    from fedqhd.agents.dqn import DQN
 
 PUBLIC_STATES = 500
 """States of random rollouts on which every client measures its own features."""
@@ -118,33 +116,12 @@ def make_qhd(c: Config, client: int, public: Array, actions: int) -> Agent:
     return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
 
 
-def kept_as(c: Config) -> str:
-    """How a replay keeps its hypervectors: by default rounded to int8, the fastest at every dimension."""
-    return "int8" if c.features == "auto" else c.features
-
-
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
-    try:
-        from fedqhd.agents.dqn import DQN, DQNSettings
-    except ModuleNotFoundError as error:
-        what = f"agents={' '.join(c.agents)!r}" if c.agents else f"method={c.method!r}"
-        raise FedQHDError(f"{what} needs PyTorch: install it with pip install 'fedqhd[dqn]'") from error
     settings = settings_of(DQNSettings, c, fit_loss="kl" if c.method == "distilled-feddqn" else "mse")
     # Parameters can only be averaged where they started from the same point.
     start = rng.PUBLIC if c.setting == "homogeneous" else client
     own, init = rng.generator(c.seed, client, "agent"), rng.generator(c.seed, start, "network")
     return DQN(n, actions, hidden, settings, own, init)
-
-
-def kind_of(c: Config, client: int) -> tuple[int, ...]:
-    """The hidden widths of a client's network, or () for a QHD client."""
-    if c.agents:
-        return hidden_widths(c.agents[client % len(c.agents)])
-    if c.method not in DQN_METHODS:
-        return ()
-    if c.method == "oracle-dqn" and c.setting == "heterogeneous":
-        return (max(c.widths),) * 2
-    return (c.widths[0 if c.setting == "homogeneous" else client % len(c.widths)],) * 2
 
 
 def make_agent(c: Config, client: int, public: Array, actions: int) -> Agent:

@@ -15,7 +15,9 @@ from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import SPLIT, LocalClient
 from fedqhd.envs import StateScaler
 from fedqhd.experiment.build import World, liars
+from fedqhd.experiment.commit import commit
 from fedqhd.experiment.config import DQN_METHODS, Config
+from fedqhd.experiment.limits import all_feature_bytes, kept_as
 from fedqhd.federation import Server
 from fedqhd.interfaces import Array
 from fedqhd.policy import Policy, greedy_returns, model_path
@@ -101,9 +103,12 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "split_seconds": {name: seconds[name] for name in (*SPLIT, "logging")},
         "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
         "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
+        "features": kept_as(c),
+        "feature_bytes": all_feature_bytes(c),
         "agents": len(outcomes),
         "updates": sum(o.updates for o in outcomes),
         **({"fit_alarms": sum(alarms)} if alarms else {}),
         **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
         "version": __version__,
+        "commit": commit(),
     }
