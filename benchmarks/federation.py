@@ -37,7 +37,6 @@ SENT: dict[str, dict[str, Any]] = {
     "Q at m = 200": {"setting": "heterogeneous", "anchors": 200, "dims": [500]},
     "Q at m = 1,000": {"setting": "heterogeneous", "anchors": 1000, "dims": [500]},
     "W at D = 1,000": {"setting": "homogeneous", "dims": [1000]},
-    "W at D = 10,000": {"setting": "homogeneous", "dims": [10_000]},
 }
 UPLINKS = ("full", "float16", "int8")
 

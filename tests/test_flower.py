@@ -277,6 +277,20 @@ def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_
     assert not engine._post.open
 
 
+def test_a_client_that_was_refused_may_come_again_as_another(tmp_path):
+    """What a node that is not taken said of itself binds nobody."""
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=1)
+    world = build(config)[1].public.fingerprint()
+    grid = InProcessGrid(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": 0}])
+    engine = FlowerEngine(grid, "run", {}, "another world")
+    engine.meet()
+    assert not engine.cards
+    engine.world = world
+    grid.contexts[2000] = grid.contexts.pop(1000)
+    engine.gather(1, 5.0)
+    assert engine.cards.keys() == {0}
+
+
 def test_a_node_whose_key_is_another_clients_is_refused(tmp_path, caplog):
     config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
     app = make_client_app(partial(open_site, config, tmp_path))

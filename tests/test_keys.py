@@ -17,6 +17,7 @@ pytest.importorskip("flwr")
 from cryptography import x509
 
 from fedqhd.cli import main
+from fedqhd.deploy import commands
 from fedqhd.deploy.keys import certify, check_certificate, client_keys, make_keys, server_keys
 from fedqhd.interfaces import FedQHDError
 
@@ -150,6 +151,20 @@ def test_what_is_wrong_with_keys_is_said_before_anything_starts(made, tmp_path, 
     assert not [
         path for path in tmp_path.rglob("*") if path.suffix != ".key" and path.name != "ca.crt" and path.is_file()
     ]
+
+
+def test_a_client_whose_key_stays_unknown_gives_up(tmp_path, monkeypatch, capsys):
+    node = tmp_path / "node"
+    node.write_text(
+        "#!/bin/sh\necho 'Failed to initialize the connection: [code: 2004] Failed to activate SuperNode.'\n"
+    )
+    node.chmod(0o700)
+    monkeypatch.setattr(commands, "program", lambda name: str(node))
+    monkeypatch.setattr(commands, "AGAIN", 0.1)
+    monkeypatch.setattr(commands, "GIVE_UP", 0.5)
+    with pytest.raises(FedQHDError, match="refuses client 3: it does not know its key, or has a node with it"):
+        commands.join("127.0.0.1:1", 3, tmp_path / "state", "")
+    assert "client 3: the server refuses its key so far; looking for it again" in capsys.readouterr().out
 
 
 def test_mixed_up_files_are_said(keys):

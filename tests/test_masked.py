@@ -110,6 +110,23 @@ def test_a_client_that_was_promised_masks_does_not_answer_in_the_open(tmp_path, 
     assert "do not agree on whether replies are masked" in caplog.text
 
 
+def test_masked_replies_that_cannot_be_added_up_do_not_stop_the_run(tmp_path, monkeypatch, caplog):
+    _, engine, _, server = masked_engine(tmp_path, monkeypatch, setting="heterogeneous")
+
+    def other_shape(client, answer):
+        sent = answer.content.config_records.get(RECORD_KEY_CONFIGS, {})
+        if client == 1 and Key.MASKED_PARAMETERS in sent:
+            sent[Key.MASKED_PARAMETERS] = sent[Key.MASKED_PARAMETERS][:1]
+        return answer
+
+    engine.grid.spoil = other_shape
+    assert engine.round(None, 1) == []
+    assert "the masked replies cannot be added up" in caplog.text
+    assert server.counts == {f"absent/{i}/masked": 1 for i in range(4)}
+    engine.grid.spoil = lambda client, answer: answer
+    assert len(engine.round(None, 1)) == 4
+
+
 def test_values_beyond_the_range_are_refused_and_not_cut(tmp_path, monkeypatch, caplog):
     _, engine, _, _ = masked_engine(tmp_path, monkeypatch, setting="heterogeneous", secure_range=1e-9)
     assert engine.round(None, 3) == []

@@ -196,6 +196,8 @@ def check_certificate(host: str, port: int, ca: Path) -> None:
                 f"the certificate of {host}:{port} is refused ({error.verify_message}): its server needs one that "
                 f"{ca} has signed, for that name and for today"
             ) from error
+        except ssl.SSLEOFError as error:
+            raise ConnectionError("it hung up") from error
         except ssl.SSLError as error:
             raise FedQHDError(
                 f"{host}:{port} does not speak TLS ({error.reason}): was it started with --keys?"

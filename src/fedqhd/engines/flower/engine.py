@@ -136,7 +136,7 @@ class FlowerEngine:
     def _welcome(self, node: int, card: Card) -> None:
         if self.nodes is not None and self.nodes.get(node) != card.client:
             raise Refused("key", f"it says that it is client {card.client}, and has the key of another")
-        first = self.cards.setdefault(card.client, card)
+        first = self.cards.get(card.client, card)
         for what, own, due in (
             ("anchors, scaling or actions", card.world, self.world),
             ("encoder than it began with", card.member.fingerprint, first.member.fingerprint),
@@ -144,6 +144,7 @@ class FlowerEngine:
             if own != due:
                 raise Refused("fingerprint", f"client {card.client} has another {what}: {own}, and {due} is due")
         log.info("client %d is there", card.client)
+        self.cards[card.client] = first
         self._node[card.client], self._client[node] = node, card.client
 
     def orders(
@@ -200,10 +201,9 @@ class FlowerEngine:
         told = self._told(answers)
         if mean is None:
             for reply in told:
-                self.absent(reply.client, "masked", "too few clients were left to unmask their mean")
+                self.absent(reply.client, "masked", "the mean of this round could not be unmasked")
             return []
-        payload = masked.unmasked(mean, answers.values())
-        return [reply._replace(payload=payload) for reply in told]
+        return [reply._replace(payload=mean) for reply in told]
 
     def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
         self.meet()

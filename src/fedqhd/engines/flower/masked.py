@@ -4,6 +4,7 @@ learns the mean and nothing else of W or Q. Four messages a round instead of one
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +18,8 @@ from fedqhd.engines.flower.grid import Patience, Post
 from fedqhd.engines.flower.records import ABOUT, METRICS, ghosts, shapes, write_reply
 from fedqhd.interfaces import Array, FedQHDError, Payload, Reply
 from fedqhd.uplink import as_real
+
+log = logging.getLogger(__name__)
 
 THRESHOLD = 0.6
 """Share of the clients that it takes to unmask the mean of those who are left, or anyone."""
@@ -93,8 +96,8 @@ class Plan:
 
 def exchange(
     post: Post, patience: Patience, questions: Mapping[int, Message], largest: float
-) -> tuple[dict[int, Message], list[Array] | None]:
-    """The answers of the clients, without their arrays, and the mean of those; None where too few are left for it."""
+) -> tuple[dict[int, Message], Payload | None]:
+    """The answers of the clients, without their arrays, and the mean of those; None where it cannot be had."""
     from flwr.server import LegacyContext
     from flwr.server.workflow import SecAggPlusWorkflow
     from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
@@ -115,18 +118,21 @@ def exchange(
         MAIN_PARAMS_RECORD: ArrayRecord(),
     }
     context = LegacyContext(Context(0, 0, {}, RecordDict(records), {}), strategy=cast(Any, plan))
-    # All weigh alike; and as many levels as leave room for the sum of a thousand clients.
-    Workflow(1.0, THRESHOLD, max_weight=1.0, clipping_range=largest)(cast(Grid, courier), context)
+    mean = None
+    try:
+        # All weigh alike; and as many levels as leave room for the sum of a thousand clients.
+        Workflow(1.0, THRESHOLD, max_weight=1.0, clipping_range=largest)(cast(Grid, courier), context)
+        mean = None if plan.mean is None else unmasked(plan.mean, courier.stages[COLLECTED].values())
+    except Exception as error:  # what clients sent may be anything, and nobody can look whose it is
+        log.warning("the masked replies cannot be added up (%s: %s)", type(error).__name__, error)
     collected = courier.stages[COLLECTED] if len(courier.stages) > COLLECTED else {}
-    return {who[node]: answer for node, answer in sorted(collected.items(), key=lambda a: who[a[0]])}, plan.mean
+    return {who[node]: answer for node, answer in sorted(collected.items(), key=lambda a: who[a[0]])}, mean
 
 
 def unmasked(mean: list[Array], answers: Iterable[Message]) -> Payload:
-    """The mean under the names and types that the clients say."""
-    said = {str(a.content.config_records[ABOUT]["shapes"]) for a in answers if not a.has_error()}
-    if len(said) != 1:
-        raise FedQHDError("the clients' masked replies are of different shapes, and their sum means nothing")
-    like = ghosts(json.loads(said.pop()))
+    """The mean under the names and types that the clients say, who must agree."""
+    (said,) = {str(a.content.config_records[ABOUT]["shapes"]) for a in answers if not a.has_error()}
+    like = ghosts(json.loads(said))
     return {
         name: v.astype(like[name].real.dtype).view(like[name].dtype)
         for name, v in zip(sorted(like), mean, strict=True)
