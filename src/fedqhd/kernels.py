@@ -289,6 +289,22 @@ def _argmax(q):  # type: ignore[no-untyped-def]
 
 
 @_jit
+def put(S, A, R, D, S_next, joined, i, any_before, s, a, r, discount, s_next):  # type: ignore[no-untyped-def]
+    """Write a transition into row i of a ring, and whether the row before it is joined to it.
+
+    A row is overwritten before the one after it, so what is joined stays so.
+    """
+    same = any_before
+    for j in range(s.shape[0]):
+        same = same and S_next[i - 1, j] == s[j]
+    joined[i - 1] = same
+    for j in range(s.shape[0]):
+        S[i, j] = s[j]
+        S_next[i, j] = s_next[j]
+    A[i], R[i], D[i], joined[i] = a, r, discount, False
+
+
+@_jit
 def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, W_target, X):  # type: ignore[no-untyped-def]
     """Summed double-Q semi-gradient step on the minibatch `rows` of the replay. Returns sum |delta|.
 

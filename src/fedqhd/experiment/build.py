@@ -23,8 +23,8 @@ from fedqhd.envs import (
     random_states,
     states_met,
 )
-from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_presence, parse_range
-from fedqhd.experiment.limits import check_size, dimension
+from fedqhd.experiment.config import Config, parse_presence, parse_range
+from fedqhd.experiment.limits import check_size, dimension, kept_as, kind_of
 from fedqhd.federation import (
     COMBINE,
     AnchorCompile,
@@ -89,28 +89,12 @@ def make_qhd(c: Config, client: int, public: Array, actions: int) -> Agent:
     return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
 
 
-def kept_as(c: Config) -> str:
-    """How a replay keeps its hypervectors: by default rounded to int8, the fastest at every dimension."""
-    return "int8" if c.features == "auto" else c.features
-
-
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
     settings = settings_of(DQNSettings, c, fit_loss="kl" if c.method == "distilled-feddqn" else "mse")
     # Parameters can only be averaged where they started from the same point.
     start = rng.PUBLIC if c.setting == "homogeneous" else client
     own, init = rng.generator(c.seed, client, "agent"), rng.generator(c.seed, start, "network")
     return DQN(n, actions, hidden, settings, own, init)
-
-
-def kind_of(c: Config, client: int) -> tuple[int, ...]:
-    """The hidden widths of a client's network, or () for a QHD client."""
-    if c.agents:
-        return hidden_widths(c.agents[client % len(c.agents)])
-    if c.method not in DQN_METHODS:
-        return ()
-    if c.method == "oracle-dqn" and c.setting == "heterogeneous":
-        return (max(c.widths),) * 2
-    return (c.widths[0 if c.setting == "homogeneous" else client % len(c.widths)],) * 2
 
 
 def make_agent(c: Config, client: int, public: Array, actions: int) -> Agent:
