@@ -120,6 +120,14 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(table):
     assert not any(r["failed"] for r in runs)
 
 
+def test_results_can_be_collected_while_runs_go_on(table, tmp_path):
+    folder, _, args, _ = table
+    done = reproduce("main", folder, *args, "--seeds", 0, 1, 2, 3, "--collect", "--results", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {r["seeds"] for r in json.loads((tmp_path / "main.json").read_text())} <= {1, 2}
+    assert not list(folder.glob("runs/**/3-*"))
+
+
 def test_a_policy_of_the_table_is_filmed_once(table, tmp_path):
     folder, _, _, _ = table
     plan = Plan(out=folder / "runs/reproduce", tuned=folder / "tuned", others=parse_set(TINY))

@@ -46,6 +46,7 @@ def add_reproduce(commands: Any) -> None:
     p.add_argument(
         "--seeds", nargs="+", type=int, default=None, metavar="SEED", help="only these (3, 5 or 10 from 0 on)"
     )
+    p.add_argument("--collect", action="store_true", help="run nothing, write the result files from what is there")
     p.add_argument("--workers", type=int, default=0, help="runs at a time (one a core)")
     p.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="where the runs are (runs/reproduce)")
     p.add_argument("--results", default="results", metavar="FOLDER", help="where result files go (results)")
@@ -123,7 +124,7 @@ def reproduce_study(what: str, plan: Plan, args: argparse.Namespace, console: Co
         over = {"ablation-dim": "D", "ablation-anchors": "m"}[what]
         jobs, collect = suite.ablation_jobs(plan, over), partial(studies.collect_ablation, over=over)
     failed = run_jobs(jobs, args, console)
-    console.print(f"runs are done; making the figures of {what}", highlight=False)
+    console.print(f"making the result file of {what}", highlight=False)
     collect(plan, results=results)
     file = "ablation" if what.startswith("ablation") else what
     console.print(f"what came of it is in {results}/{file}.json", highlight=False, soft_wrap=True)
@@ -132,6 +133,8 @@ def reproduce_study(what: str, plan: Plan, args: argparse.Namespace, console: Co
 
 def run_strands(strands: list[Strand], total: int, args: argparse.Namespace, console: Console) -> int:
     """How many failed."""
+    if args.collect:
+        return 0
     from fedqhd.engines import cores
     from fedqhd.experiment import pool
     from fedqhd.report.board import Board
@@ -166,14 +169,16 @@ def reproduce_main(plan: Plan, args: argparse.Namespace, console: Console) -> in
         failed = run_jobs(jobs, args, console)
     finally:
         rows = collect_main(plan, Path(args.results))
-    console.print(f"{len(rows)} rows are in {args.results}/main.json, their runs in {args.results}/main-runs.json",
-                  highlight=False, soft_wrap=True)  # fmt: skip
+    console.print(f"{len(rows)} rows are in {args.results}/main.json, their runs in {args.results}/main-runs.json; "
+                  "fedqhd report makes tables and a page of them", highlight=False, soft_wrap=True)  # fmt: skip
     return failed
 
 
 def tune(plan: Plan, args: argparse.Namespace, console: Console) -> int:
     from fedqhd.experiment.tune import TRIALS, search
 
+    if args.collect:
+        raise FedQHDError("collect=True is not possible with tune: what a search chose is written when it ends")
     cells = list(dict.fromkeys(c.source for c in plan.cells))
     record = Path(args.results) / "tuning.json"
     strands = [search(plan.out, cell, plan.others, record, plan.tuned) for cell in cells]

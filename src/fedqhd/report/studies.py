@@ -125,7 +125,8 @@ def analytic_rows(plan: Plan, over: str) -> list[Row]:
             kept = plan.out / "ablation" / "analytic" / f"{D}-{m}-{mark:08x}.json"
             if not kept.exists():
                 world = world or Setting.make(resolve(own), reference(str(own["env"]))[0])
-                write_bytes(kept, json.dumps(analytic(world, D, m)).encode())
+                made = [{**row, "commit": commit()} for row in analytic(world, D, m)]
+                write_bytes(kept, json.dumps(made).encode())
             rows += json.loads(kept.read_text())
     return rows
 
@@ -170,7 +171,7 @@ def collect_ablation(plan: Plan, over: str, results: Path) -> None:
             continue
         key = f"{mode}, over {over}, {source} anchors, lam={lam:g}"
         slopes = slopes_of(rows) if over == "D" else {}
-        found[key] = {"command": told, "commit": commits(rows) if mode == "trained" else commit(), "slopes": slopes,
+        found[key] = {"command": told, "commit": commits(rows), "slopes": slopes,
                       "rows": [{k: v for k, v in r.items() if k not in ("curve", "alone")} for r in rows]}  # fmt: skip
         if len({r[over] for r in rows}) > 2:
             suffix = "" if lam == ABLATED["lam"] else f"-{lam:g}"
