@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-federation test-kill lint bench bench-check returns methods \
-	bench-dqn closed-form learners options fit-cost robust participation overhead theory bench-federation privacy clean
+	bench-dqn closed-form learners options fit-cost robust participation overhead theory bench-federation privacy \
+	reproduce clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -28,6 +29,7 @@ help:
 	@echo "make bench-federation  bytes and seconds a round of a federation of real processes (about 15 minutes)"
 	@echo "make privacy    what hiding clients from the server costs in return (under an hour; resumable)"
 	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
+	@echo "make reproduce  every table and figure of the paper, and the page (more than a day of one core; resumable)"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -107,9 +109,10 @@ overhead: setup-all
 	$(BIN)/python benchmarks/overhead.py
 
 theory: setup-all
-	$(BIN)/python benchmarks/ablation.py --mode analytic
-	$(BIN)/python benchmarks/ablation.py --mode analytic --over m --sources uniform --lam 1e-6
-	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0
+	$(BIN)/fedqhd reproduce ablation-dim
+	$(BIN)/fedqhd reproduce ablation-anchors
+	$(BIN)/fedqhd reproduce ablation-anchors --set anchor_source=uniform lam=1e-6
+	cp results/images/ablation-*.png docs/images/
 	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
 	$(BIN)/python benchmarks/theory.py
 
@@ -118,6 +121,11 @@ bench-federation: setup-all
 
 privacy: setup-all
 	$(BIN)/python benchmarks/privacy.py
+
+reproduce: setup-all
+	$(BIN)/fedqhd reproduce tune
+	$(BIN)/fedqhd reproduce all
+	$(BIN)/fedqhd report
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

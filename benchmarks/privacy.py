@@ -6,6 +6,7 @@ own is for federation.py to say.
 
 from __future__ import annotations
 
+import argparse
 import json
 
 import numpy as np
@@ -30,12 +31,15 @@ SEEDS = (0, 1, 2)
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    seeds = parser.parse_args().seeds
     rows = []
     cells = {cell: [*BASE.split(), *more.split()] for cell, more in CELLS.items()}
-    for cell, summaries in run_all("privacy", cells, SEEDS, jobs=1).items():
+    for cell, summaries in run_all("privacy", cells, seeds, jobs=1).items():
         privacy = summaries[0].get("privacy", {})
         rows.append({
-            "cell": cell, "command": f"fedqhd train {BASE} {CELLS[cell]}".strip(), "seeds": list(SEEDS),
+            "cell": cell, "command": f"fedqhd train {BASE} {CELLS[cell]}".strip(), "seeds": list(seeds),
             "final_return": [round(s["final_return"], 1) for s in summaries],
             "greedy_return": [round(s["greedy_return"], 1) for s in summaries],
             "epsilon": privacy.get("epsilon") and round(privacy["epsilon"], 1), "delta": privacy.get("delta"),
@@ -46,8 +50,8 @@ def main() -> None:
     file.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
     lines = [
         "# What hiding clients from the server costs", "",
-        f"Mean of seeds {', '.join(map(str, SEEDS))}; noise is in units of 2 x 200. `make privacy` repeats it; commit "
-        f"`{head()}`.", "",
+        f"Seeds: {', '.join(map(str, seeds))}. Noise is in units of 2 x 200. `python benchmarks/privacy.py --seeds "
+        f"{' '.join(map(str, seeds))}` repeats it; commit `{head()}`.", "",
         "| | final return | each seed | greedy return | epsilon at delta 1e-5 | CPU seconds |",
         "|---|---:|---|---:|---:|---:|",
     ]  # fmt: skip

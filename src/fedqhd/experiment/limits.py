@@ -75,11 +75,13 @@ def memory_need(c: Config, D: int, actions: int) -> int:
 
 
 def kept_as(c: Config) -> str:
-    """How a memory keeps its hypervectors. A replay's are rounded to int8 by default, the fastest at any D."""
+    """How a memory keeps its hypervectors: by default rounded to int8, the fastest at any D."""
     if c.method not in QHD_METHODS or c.learner == "online":
         return "recompute"
-    if c.learner == "least-squares":
-        return "float64" if c.exchange == "statistics" else "float32"
+    if c.learner == "least-squares" and c.exchange == "statistics":
+        return "float64"
+    if c.learner == "least-squares" and c.features == "recompute":
+        return "float32"  # a fit goes through all of them many times: they are always kept
     return "int8" if c.features == "auto" else c.features
 
 
