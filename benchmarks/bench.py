@@ -49,7 +49,7 @@ def table(rows: Sequence[micro.Row]) -> str:
     lines = [
         "# How fast",
         "",
-        "Made by `make bench` on an idle machine with two cores. A ratio of medians, taken in turn in one run: how many",
+        "Made by `make bench` on an idle machine with two cores. Ratios of medians, taken in turn in one run: how many",
         "times as fast as the other or, where the goal is *at most*, how many times as slow as the limit.",
         "",
         "| what | against | ratio | goal | | repeats | commit |",
