@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,12 +37,14 @@ from fedqhd.federation import (
     PrecisionCompile,
     Server,
     TeacherAnchors,
+    Terms,
     Truncated,
     VisitedAnchors,
     choose,
     weighted_mean,
 )
 from fedqhd.interfaces import Agent, Array, Federation, Transition
+from fedqhd.privacy import Privacy
 from fedqhd.theory.geometry import normalised_step
 
 PUBLIC_STATES = 500
@@ -58,12 +61,36 @@ ATTEMPTS = 3
 Settings = TypeVar("Settings")
 
 
-class World(NamedTuple):
-    """What all clients share in public, and how the environment of each departs from the nominal one."""
+class Public(NamedTuple):
+    """What all clients share: everyone can make it from the settings and a seed, so none of it travels."""
 
     scaler: StateScaler
+    anchors: Array | None
+    states: Array
+    """Of random rollouts, scaled: on these a client measures its own features."""
+    actions: int
+
+    def fingerprint(self) -> str:
+        """Equal where Q on the anchors means the same; with how many state variables, anchors and actions."""
+        anchors = np.zeros((0, len(self.scaler.shift)), np.float32) if self.anchors is None else self.anchors
+        digest = hashlib.sha256()
+        for part in (*self.scaler, anchors):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        n, m = len(self.scaler.shift), len(anchors)
+        return f"{digest.hexdigest()[:16]} ({n} state variables, {m} anchors, {self.actions} actions)"
+
+
+class World(NamedTuple):
+    """What all clients share in public, what they are, and how the environment of each departs from the nominal one."""
+
+    public: Public
     federation: Federation
     dynamics: list[dict[str, float]]
+    members: list[Member]
+
+    @property
+    def scaler(self) -> StateScaler:
+        return self.public.scaler
 
 
 def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
@@ -126,19 +153,18 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
     return rollout
 
 
-def make_federation(
-    c: Config, agents: Sequence[Agent], anchors: Array | None, scaler: StateScaler, actions: int
-) -> Federation:
+def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
     """Each method is one idea of what is exchanged."""
+    scaler, anchors, _, actions = public
     combine = COMBINE.get(c.aggregate, weighted_mean)
     if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
         return Independent()
     if c.method == "truncated-fedavg-qhd":
-        return Truncated(min((a.params() for a in agents), key=lambda p: len(p["W"])), combine)
+        return Truncated(terms.like, combine)
     if c.method == "fedavg-dqn":
-        return ParameterAverage(agents[0].params(), combine)
+        return ParameterAverage(terms.like, combine)
     if c.exchange == "statistics":
-        return NormalExchange(c.fit_lam, c.damping, agents[0].params())
+        return NormalExchange(c.fit_lam, c.damping, terms.like)
     if anchors is None:
         through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, len(scaler.shift), actions, combine)
     elif c.method == "distilled-feddqn":
@@ -147,21 +173,23 @@ def make_federation(
         through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
     if c.anchor_source == "teacher":
         through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions))
-    # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q; and W alone
-    # does not say how certain it is.
-    if c.agents or c.weights == "precision":
-        return through_anchors
-    return choose(agents, through_anchors)
+    # W alone does not say how certain it is.
+    return through_anchors if c.weights == "precision" else choose(terms, through_anchors)
 
 
-def make_server(c: Config, clients: Sequence[LocalClient]) -> Server:
+def member(client: LocalClient) -> Member:
+    like = {k: np.broadcast_to(v.dtype.type(0), v.shape) for k, v in client.agent.params().items()}
+    return Member(client.agent.fingerprint(), client.weight, like)
+
+
+def make_server(c: Config, members: Sequence[Member]) -> Server:
     return Server(
-        [Member(client.agent.fingerprint(), client.weight) for client in clients],
+        list(members),
         present=dict(map(parse_presence, c.present)),
         participation=c.participation,
         late=c.late,
         late_weight=c.late_weight,
-        min_clients=min(c.min_clients, len(clients)),
+        min_clients=min(c.min_clients, len(members)),
         attempts=ATTEMPTS if c.too_few == "repeat" else 1,
         max_magnitude=c.max_magnitude,
         aggregate=c.aggregate,
@@ -177,31 +205,55 @@ def liars(c: Config) -> list[int]:
     return sorted(int(i) for i in drawn[: round(c.liars * c.clients)])
 
 
-def build(c: Config) -> tuple[list[LocalClient], World]:
-    """The clients of a run, and what they share. Everything random comes from c.seed."""
+def make_public(c: Config) -> Public:
     env = make_env(c.env, repeat=c.action_repeat)
     scaler = make_scaler(env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler"))
-    actions = int(env.action_space.n)  # type: ignore[attr-defined]
     anchors = None
     if c.anchor_source != "visited":
         anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
         anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
-    public = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
+    states = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
+    actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    env.close()
+    return Public(scaler, anchors, states, actions)
+
+
+def dynamics_of(c: Config, client: int) -> dict[str, float]:
+    """How the environment of a client departs from the nominal one."""
     ranges = [parse_range(spec) for spec in c.dynamics]
+    if not ranges:
+        return {}
+    env = make_env(c.env)
     check_dynamics(env, c.env, ranges)
     env.close()
-    dynamics = [draw_dynamics(ranges, rng.generator(c.seed, i, "world")) for i in range(c.clients)]
-    envs = [make_env(c.env, repeat=c.action_repeat, dynamics=d) for d in dynamics]
+    return draw_dynamics(ranges, rng.generator(c.seed, client, "world"))
+
+
+def make_client(c: Config, client: int, public: Public) -> LocalClient:
+    """Client number `client`, as it would be in any run with these settings, whoever the others are."""
     # An oracle is one agent that has the environments of all.
-    groups = [envs] if c.method.startswith("oracle") else [[e] for e in envs]
-    check_size(c, range(len(groups)), actions)
-    agents = [make_agent(c, i, public, actions) for i in range(len(groups))]
+    sites = range(c.clients) if c.method.startswith("oracle") else [client]
+    envs = [make_env(c.env, repeat=c.action_repeat, dynamics=dynamics_of(c, i)) for i in sites]
+    agent = make_agent(c, client, public.states, public.actions)
+    share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[client]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
-    clients = []
-    for i, (agent, group) in enumerate(zip(agents, groups, strict=True)):
-        share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[i]
-        clients.append(LocalClient(i, agent, group, scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep))
-    return clients, World(scaler, make_federation(c, agents, anchors, scaler, actions), dynamics)
+    privacy = Privacy(c.dp_clip, c.dp_noise, c.seed) if c.dp_clip else None
+    return LocalClient(
+        client, agent, envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep,
+        uplink=c.uplink, privacy=privacy,
+    )  # fmt: skip
+
+
+def build(c: Config) -> tuple[list[LocalClient], World]:
+    """The clients of a run, and what they share. Everything random comes from c.seed."""
+    public = make_public(c)
+    several = range(1 if c.method.startswith("oracle") else c.clients)
+    dynamics = [dynamics_of(c, i) for i in range(c.clients)]
+    check_size(c, several, public.actions)
+    clients = [make_client(c, i, public) for i in several]
+    members = [member(client) for client in clients]
+    federation = make_federation(c, Terms.of(members), public)
+    return clients, World(public, federation, dynamics, members)
 
 
 def warm_up(c: Config) -> None:
