@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import typing
@@ -218,6 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for stop in STOP:
             signal.signal(stop, on_signal)
+        sys.path.append(os.getcwd())  # for module:name of the user's own; last, so that nothing of it hides a package
         args, unknown = parser.parse_known_args(argv)
         if unknown:
             flags = [f"--{n.replace('_', '-')}" for n in FIELDS]

@@ -72,7 +72,7 @@ class LeastSquaresQHD(QHD):
         if self._whiten is not None:
             share = np.linalg.norm(self._whiten @ self._phi, axis=1) / np.linalg.norm(self._phi)
             self._q += self.settings.bonus * (self.high - self.low) * share
-        return self._finite(kernels.greedy(self._q, u_action))
+        return self._finite(kernels.greedy(self._q, u_action), s)
 
     def observe(self, t: Transition) -> None:
         if self._awaited is None or not np.array_equal(t.s, self._awaited):

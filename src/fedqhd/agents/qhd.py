@@ -70,11 +70,13 @@ class QHD(ABC):
     def act(self, s: Array) -> int:
         u_explore, u_action = self._rng.random(2)
         a = kernels.act(*self._args, s, self._seen, self._phi, self._rows, self._q, self.epsilon, u_explore, u_action)
-        return self._finite(a)
+        return self._finite(a, s)
 
-    def _finite(self, a: int) -> int:
+    def _finite(self, a: int, s: Array) -> int:
         """The kernels' choice of action, unless Q left them none."""
         if a < 0:
+            if not np.isfinite(s).all():
+                raise FedQHDError(f"the environment shows a state that is not finite, scaled {s.tolist()}")
             raise FedQHDError(
                 f"Q(s, .) = {self._q.tolist()} is not finite: eta={self.settings.eta} is likely too large"
             )

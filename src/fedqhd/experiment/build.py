@@ -41,6 +41,7 @@ from fedqhd.federation import (
     weighted_mean,
 )
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
+from fedqhd.spaces import check_rules
 from fedqhd.theory.geometry import normalised_step
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def liars(c: Config) -> list[int]:
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
     """The clients of a run, and what they share. Everything random comes from c.seed."""
+    check_rules(c.env)
     env = make_env(c.env, repeat=c.action_repeat)
     scaler = make_scaler(env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler"))
     actions = int(env.action_space.n)  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from typing import Any
 import tomli_w
 
 from fedqhd.interfaces import FedQHDError, nearest
+from fedqhd.named import name_of
 
 QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd")
 DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
@@ -34,7 +35,7 @@ def _f(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
 class Config:
     """Every setting of `fedqhd train`; what is not given comes from the environment's file in configs/."""
 
-    env: str = _f("CartPole-v1", "Gymnasium id of the environment")
+    env: str = _f("CartPole-v1", "environment: a Gymnasium id, or module:Env")
     method: str = _f("fedqhd", "what is trained", (*QHD_METHODS, *DQN_METHODS))
     setting: str = _f("homogeneous", "one encoder for all clients, or one each", SETTINGS)
     learner: str = _f("replay", "how a client learns", LEARNERS)
@@ -49,9 +50,9 @@ class Config:
     sigma: float = _f(1.5, "bandwidth of the encoder, in units of the scaled state")
     sigma_spread: float = _f(0.5, "heterogeneous: sigma_i = sigma * U[1 - spread, 1 + spread]")
     scaling: str = _f(
-        "rollout",
-        "scale states by random rollouts, the environment's box, or given bounds",
-        ("rollout", "box", "bounds"),
+        "auto",
+        "scale states by random rollouts (auto: and their distance), the environment's box, or given bounds",
+        ("auto", "rollout", "box", "bounds"),
     )
     scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -4")
     scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 4")
@@ -124,9 +125,8 @@ class Config:
 
     @property
     def folder(self) -> Path:
-        return Path(
-            self.out or f"runs/{self.env.replace('/', '-')}-{self.method}-{self.setting}-{self.learner}-{self.seed}"
-        )
+        env = self.env.replace("/", "-").replace(":", "-")
+        return Path(self.out or f"runs/{env}-{self.method}-{self.setting}-{self.learner}-{self.seed}")
 
     def to_toml(self) -> str:
         return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()})
@@ -152,6 +152,8 @@ def coerce(name: str, value: Any) -> Any:
             raise TypeError
         return v
 
+    if name == "env":
+        value = name_of(value)
     try:
         return as_type(TYPES[name], value)
     except TypeError:
