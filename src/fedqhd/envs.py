@@ -152,11 +152,12 @@ def make_scaler(
     low: tuple[float, ...],
     high: tuple[float, ...],
     rng: np.random.Generator,
+    steps: int = ROLLOUT_STEPS,
 ) -> StateScaler:
     """`rollout`: mean and standard deviation of random rollouts. `auto`: the same, then all variables by one factor, so
     that states are as far apart whatever their number. `box`: the environment's bounds to [-SPAN, SPAN]. `bounds`: the
     given low and high to [-SPAN, SPAN]."""
-    states = random_states(env, ROLLOUT_STEPS, rng)
+    states = random_states(env, steps, rng)
     if not np.isfinite(states).all():
         bad = states[~np.isfinite(states).all(axis=1)][0]
         raise FedQHDError(f"the environment shows the state {bad.tolist()}, which is not finite")
@@ -182,7 +183,7 @@ def make_scaler(
         shift, scale = (box_low + box_high) / 2, (box_high - box_low) / (2 * SPAN)
     if scaling == "auto":
         # A bit that is hardly ever set is not worth more than the whole box.
-        bits = (space.high - space.low == 1) & (space.dtype.kind in "biu")
+        bits = (space.low == 0) & (space.high == 1) & (space.dtype.kind in "biu")
         scale = np.where(bits, np.maximum(scale, 1 / (2 * SPAN)), scale)
     scale = np.where(scale > 1e-8, scale, 1.0)  # a variable that never moved stays as it is
     if scaling == "auto":
@@ -190,18 +191,25 @@ def make_scaler(
         pairs = (rng.permutation(states) - rng.permutation(states))[:, ~symbolic] / scale[~symbolic]
         apart = np.median(np.linalg.norm(pairs, axis=1))
         # Between two values of a symbol there is nothing, so they are put as far apart as anything is.
+        shift = np.where(symbolic, 0.5, shift)
         scale = np.where(symbolic, 1 / (2 * SPAN), scale * (apart / SPREAD or 1.0))
     return StateScaler(shift, scale, box_low, box_high)
 
 
 def make_anchors(
-    source: str, m: int, file: str, env: gymnasium.Env[Array, np.int64], scaler: StateScaler, rng: np.random.Generator
+    source: str,
+    m: int,
+    file: str,
+    env: gymnasium.Env[Array, np.int64],
+    scaler: StateScaler,
+    rng: np.random.Generator,
+    steps: int = ROLLOUT_STEPS,
 ) -> Array:
     """The first anchor states, scaled, (m, n): from random rollouts, uniform in the box, half of each, or a file."""
     if source == "file":
         return scaler(read_states(file, len(scaler.shift)))
     rollouts = {"rollout": m, "teacher": m, "uniform": 0, "mix": m - m // 2}[source]
-    met = random_states(env, max(ROLLOUT_STEPS, 2 * m), rng)
+    met = random_states(env, max(steps, 2 * m), rng)
     chosen = met[rng.choice(len(met), rollouts, replace=False)]
     uniform = rng.uniform(scaler.low, scaler.high, (m - rollouts, len(scaler.low)))
     return scaler(np.vstack([chosen, uniform]))

@@ -91,12 +91,13 @@ def as_vectors(env: Env, env_id: str) -> Env:
     if not isinstance(actions, spaces.Discrete):
         raise FedQHDError(f"env={env_id!r} has actions {actions}: Q-learning here needs discrete ones")
     if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
-        if not seen.is_np_flattenable:
+        try:
+            env = Vectors(env)
+        except NotImplementedError as error:
             raise FedQHDError(
                 f"env={env_id!r} has observations {seen}, which are no vector, nor can Gymnasium make one of them: "
                 "give a function whose wrapper does"
-            )
-        env = Vectors(env)
+            ) from error
     if actions.start:
         env = TransformAction(env, lambda a: a + actions.start, spaces.Discrete(actions.n))
     if env.spec is None or env.spec.max_episode_steps is None:
@@ -122,16 +123,17 @@ def check_rules(env_id: str) -> None:
 
 def broken_rule(env: Env) -> str:
     """What Gymnasium's checker says of reset and step, or ''. It warns of some of what it finds, and of much else."""
+    failed = ""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
             check_env(env, skip_render_check=True, skip_close_check=True)
         except AssertionError as error:
-            return str(error) or "an assertion of its own fails"
+            failed = str(error) or "an assertion of its own fails"
         except Exception as error:
-            return f"reset or step fails with {error!r}"
+            failed = f"reset or step fails with {error!r}"
     texts = (str(w.message).split("WARN: ")[-1].removesuffix("\x1b[0m") for w in told)
-    return next((text for text in texts if "`reset()` method" in text or "`step()` method" in text), "")
+    return next((text for text in texts if "`reset()` method" in text or "`step()` method" in text), failed)
 
 
 def repeats(env: Env, steps: int = 50) -> bool:

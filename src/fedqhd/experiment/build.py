@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import gymnasium
 import numpy as np
 
 from fedqhd import rng
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from fedqhd.agents.dqn import DQN
 
 PUBLIC_STATES = 500
-"""States of random rollouts on which every client measures its own features."""
 
 TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
@@ -201,17 +201,28 @@ def liars(c: Config) -> list[int]:
     return sorted(int(i) for i in drawn[: round(c.liars * c.clients)])
 
 
+def scaler_of(c: Config, env: gymnasium.Env[Array, np.int64]) -> StateScaler:
+    own = rng.generator(c.seed, rng.PUBLIC, "scaler")
+    return make_scaler(env, c.scaling, c.scale_low, c.scale_high, own, c.rollout_steps)
+
+
+def public_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array:
+    """Scaled states on which every client measures its own features."""
+    steps = min(PUBLIC_STATES, c.rollout_steps)
+    return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
+
+
 def build(c: Config) -> tuple[list[LocalClient], World]:
     """The clients of a run, and what they share. Everything random comes from c.seed."""
     check_rules(c.env)
     env = make_env(c.env, repeat=c.action_repeat)
-    scaler = make_scaler(env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler"))
+    scaler = scaler_of(c, env)
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     anchors = None
     if c.anchor_source != "visited":
         anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
-        anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
-    public = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
+        anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng, c.rollout_steps)
+    public = public_states(c, env, scaler)
     ranges = [parse_range(spec) for spec in c.dynamics]
     check_dynamics(env, c.env, ranges)
     env.close()

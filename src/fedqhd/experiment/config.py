@@ -56,6 +56,7 @@ class Config:
     )
     scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -4")
     scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 4")
+    rollout_steps: int = _f(5000, "random steps by which states are scaled and anchors found; fewer if a step is slow")
     anchors: int = _f(200, "number of anchor states, m")
     anchor_source: str = _f(
         "rollout", "where anchors come from", ("rollout", "uniform", "mix", "file", "teacher", "visited")

@@ -1,0 +1,121 @@
+"""Environments, encoders and rules as a user would bring them: plain modules that know nothing of FedQHD."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.wrappers import TimeLimit
+
+from worlds import Corridor
+
+
+def breakout(**kwargs):
+    """MinAtar's Breakout: 400 bits."""
+    from minatar.gym import BaseEnv
+
+    return TimeLimit(BaseEnv("breakout", sticky_action_prob=0.0, **kwargs), 100)
+
+
+def grid(**kwargs):
+    """A room of MiniGrid's: a small picture with no text."""
+    from minigrid.envs import EmptyEnv
+    from minigrid.wrappers import ImgObsWrapper
+
+    return TimeLimit(ImgObsWrapper(EmptyEnv(size=5, **kwargs)), 50)
+
+
+def highway(**kwargs):
+    """A road of highway-env's with little traffic, since its steps are slow."""
+    from highway_env.envs import HighwayEnvFast
+
+    return HighwayEnvFast(config={"vehicles_count": 3, "simulation_frequency": 5, "duration": 10}, **kwargs)
+
+
+def short_corridor(render_mode=None):
+    return TimeLimit(Corridor(), 20)
+
+
+class Rich(Corridor):
+    """What Corridor shows, in parts of several kinds; actions are called 3 and 4."""
+
+    observation_space = Dict(
+        {
+            "where": Box(-1.0, 1.0, (1, 1), np.float64),
+            "side": Discrete(2),
+            "both": Tuple((Discrete(3), Box(0, 1, (2,)))),
+        }
+    )
+    action_space = Discrete(2, start=3)
+
+    def seen(self, x):
+        return {"where": x.reshape(1, 1), "side": int(x[0] > 0), "both": (1, np.full(2, 0.5, np.float32))}
+
+    def reset(self, **kwargs):
+        x, info = super().reset(**kwargs)
+        return self.seen(x), info
+
+    def step(self, action):
+        assert action in (3, 4)
+        x, *rest = super().step(action - 3)
+        return self.seen(x), *rest
+
+
+class Breaks(Corridor):
+    """A Corridor with one rule broken."""
+
+    def __init__(self, rule="", render_mode=None):
+        self.rule, self.steps = rule, 0
+
+    def reset(self, **kwargs):
+        x, info = super().reset(**kwargs)
+        self.steps = 0
+        return {"no info": x, "outside": (x + 5, info)}.get(self.rule, (x, info))
+
+    def step(self, action):
+        x, r, terminated, truncated, info = super().step(action)
+        self.steps += 1
+        broken = {
+            "four": (x, r, terminated, info),
+            "nan": (x * np.nan, r, terminated, truncated, info),
+            "shape": (np.zeros(3), r, terminated, truncated, info),
+            "chance": (x + np.random.default_rng().uniform(0, 0.01), r, terminated, truncated, info),
+            "late nan": (x * (np.nan if self.steps > 3 else 1), r, terminated, truncated, info),
+        }
+        return broken.get(self.rule, (x, r, terminated, truncated, info))
+
+
+def no_info():
+    return Breaks("no info")
+
+
+def outside():
+    return Breaks("outside")
+
+
+def four():
+    return Breaks("four")
+
+
+def nan():
+    return Breaks("nan")
+
+
+def shape():
+    return Breaks("shape")
+
+
+def chance():
+    return Breaks("chance")
+
+
+class NoSeed(Corridor):
+    """Draws where nobody can seed it."""
+
+    def reset(self, *, seed=None, options=None):
+        self.x = np.random.default_rng().uniform(-0.9, 0.5)
+        return np.array([self.x]), {}
+
+
+one_object = gymnasium.make("MountainCar-v0")
+not_an_env = 7
