@@ -119,3 +119,67 @@ class NoSeed(Corridor):
 
 one_object = gymnasium.make("MountainCar-v0")
 not_an_env = 7
+
+
+# Encoders: maps, and what makes them.
+
+FREQUENCIES = np.random.default_rng(3).normal(0, 0.5, (4, 60))
+
+
+def waves(s):
+    """The map itself, for four variables."""
+    return np.cos(s @ FREQUENCIES) / np.sqrt(60)
+
+
+def complex_waves(s):
+    return np.exp(1j * (s @ FREQUENCIES)) / np.sqrt(60)
+
+
+def tiles(n, D, rng):
+    """A tile coding: each of D/8 tilings of each variable, one of its 8 tiles."""
+    offsets = rng.uniform(0, 1, (D // 8, n))
+
+    def phi(s):
+        bins = np.clip(np.floor(s[:, None, :] + offsets + 4), 0, 7).astype(int)
+        which = bins.sum(axis=2) % 8
+        return np.eye(8)[which].reshape(len(s), -1) / np.sqrt(D // 8)
+
+    return phi
+
+
+class Waves:
+    """A class that is drawn for each client."""
+
+    def __init__(self, n, D, sigma, rng):
+        self.omega, self.b = rng.normal(0, 1 / sigma, (n, D)), rng.uniform(0, 2 * np.pi, D)
+
+    def __call__(self, s):
+        return np.cos(s @ self.omega + self.b) / np.sqrt(len(self.b))
+
+
+def too_long(s):
+    return np.exp(0.1 * s)
+
+
+def with_nan(s):
+    return np.where(s > 3.5, np.nan, 0.1)
+
+
+def one_row(s):
+    return np.full(7, 0.1)
+
+
+def words(s):
+    return np.full((len(s), 3), "a")
+
+
+def moody(s):
+    return np.random.default_rng().uniform(0, 0.1, (len(s), 5))
+
+
+def among_others(s):
+    return (s - s.mean(axis=0)) / 100 / (1 + np.abs(s))
+
+
+def fails(n, D):
+    raise ZeroDivisionError("no such thing")

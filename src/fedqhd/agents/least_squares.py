@@ -67,6 +67,7 @@ class LeastSquaresQHD(QHD):
         if self.settings.explore == "epsilon":
             return super().act(s)
         u_action = self._rng.random(2)[1]
+        self._look(s)
         kernels.refresh(*self._args, s, self._seen, self._phi)
         np.dot(self._rows, self._phi, out=self._q)
         if self._whiten is not None:
@@ -83,6 +84,7 @@ class LeastSquaresQHD(QHD):
         self._new += 1
 
     def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
+        self._look(s)
         kernels.refresh(*self._args, s, self._seen, self._phi)
         if self.memory.add(s, self._phi, a, r, discount, first=not self._rewards):
             self.normal.reset()

@@ -87,7 +87,7 @@ def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[s
         states = make_anchors(c.anchor_source, m, "", env, setting.scaler, rng.generator(c.seed, rng.PUBLIC, "anchors"))
         env.close()
         nothing = np.zeros((0, 0))
-        clients = [Member(i, make_encoder(c, i, states.shape[1]), nothing, nothing, states) for i in range(c.clients)]
+        clients = [Member(i, make_encoder(c, i, states), nothing, nothing, states) for i in range(c.clients)]
         X = [k.features(states) for k in clients]
         ridges = [Ridge(x, c.lam) for x in X]
         oracles = [k.project(setting.fit, setting.q_star) for k in clients]

@@ -20,7 +20,7 @@ from fedqhd import rng
 from fedqhd.encoders import BaseEncoder
 from fedqhd.envs import StateScaler, make_anchors, make_env
 from fedqhd.experiment import exchange
-from fedqhd.experiment.build import make_encoder, scaler_of
+from fedqhd.experiment.build import fit_states, make_encoder, scaler_of
 from fedqhd.experiment.config import QHD_METHODS, Config, resolve
 from fedqhd.experiment.limits import check_gap, dimension, features
 from fedqhd.experiment.run import train
@@ -68,7 +68,7 @@ class Choice(NamedTuple):
 def pilot(c: Config) -> Teacher:
     """A short run of two least-squares clients with one encoder: soon good enough to show where values bend."""
     shared = ["env", "encoder", "sigma", "scaling", "scale_low", "scale_high", "rollout_steps", "gamma", "seed"]
-    own = {k: getattr(c, k) for k in shared}
+    own = {k: getattr(c, k) for k in shared} | {"encoder": c.encoder[:1]}
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             **own, "setting": "homogeneous", "learner": "least-squares", "clients": PILOT_CLIENTS, "dims": [PILOT_D],
@@ -112,8 +112,9 @@ class Bench:
         self.c, self.teacher = c, teacher
         env = make_env(c.env, repeat=c.action_repeat)
         self.scaler: StateScaler = scaler_of(c, env)
+        states = fit_states(c, env, self.scaler)
         env.close()
-        self.encoders: list[BaseEncoder] = [make_encoder(c, i, len(self.scaler.shift)) for i in kinds(c)]
+        self.encoders: list[BaseEncoder] = [make_encoder(c, i, states) for i in kinds(c)]
         held = sample(self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
         self.held = np.vstack([held["rollouts"], held["policy"]])
         self.wanted = self.values(self.held)

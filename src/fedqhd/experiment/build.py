@@ -12,7 +12,7 @@ import numpy as np
 from fedqhd import rng
 from fedqhd.agents import LEARNERS, OnlineQHD, QHDSettings
 from fedqhd.client import LocalClient
-from fedqhd.encoders import ENCODERS, BaseEncoder
+from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
 from fedqhd.envs import (
     StateScaler,
     check_dynamics,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from fedqhd.agents.dqn import DQN
 
 PUBLIC_STATES = 500
+FIT_STATES = 2000
 
 TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
@@ -61,6 +62,13 @@ ATTEMPTS = 3
 Settings = TypeVar("Settings")
 
 
+class Public(NamedTuple):
+    """Scaled states of random rollouts: clients measure their features on some, and may fit an encoder on others."""
+
+    measure: Array
+    fit: Array
+
+
 class World(NamedTuple):
     """What all clients share in public, and how the environment of each departs from the nominal one."""
 
@@ -69,12 +77,16 @@ class World(NamedTuple):
     dynamics: list[dict[str, float]]
 
 
-def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
-    """Homogeneous: the same draw for all. Heterogeneous: each its own D_i, sigma_i and draw."""
+def make_encoder(c: Config, client: int, states: Array) -> BaseEncoder:
+    """Homogeneous: the same draw for all. Heterogeneous: each its own D_i, sigma_i and draw, and kinds cycled.
+
+    The (scaled) states are for encoders that learn from data.
+    """
     own = rng.generator(c.seed, rng.PUBLIC if c.setting == "homogeneous" else client, "encoder")
     alike = c.setting == "homogeneous" or c.method == "oracle-qhd"
     sigma = c.sigma if alike else c.sigma * own.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
-    return ENCODERS[c.encoder].sample(n, dimension(c, client), sigma, own)
+    name = c.encoder[0 if alike else client % len(c.encoder)]
+    return draw_encoder(name, states.shape[1], dimension(c, client), sigma, own, states)
 
 
 def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
@@ -83,18 +95,23 @@ def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
     return kind(**{name: getattr(c, name) for name in names}, **others)
 
 
-def make_qhd(c: Config, client: int, public: Array, actions: int) -> Agent:
-    encoder = make_encoder(c, client, public.shape[1])
-    settings = dataclasses.replace(settings_of(QHDSettings, c), features=kept_as(c))
+def make_qhd(c: Config, client: int, public: Public, actions: int) -> Agent:
+    encoder = make_encoder(c, client, public.fit)
+    settings = dataclasses.replace(settings_of(QHDSettings, c), features=kept_as(c, encoder))
     if c.step == "normalised" and c.learner != "least-squares":
         B = 1 if c.learner == "online" else c.batch_size
-        settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public)))
+        settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public.measure)))
     return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
 
 
-def kept_as(c: Config) -> str:
+def kept_as(c: Config, encoder: BaseEncoder) -> str:
     """How a replay keeps its hypervectors: by default rounded to int8, the fastest at every dimension."""
-    return "int8" if c.features == "auto" else c.features
+    if not encoder.fused and c.features == "int8":
+        raise FedQHDError(
+            f"features=int8 needs every feature within 1/sqrt(D), which encoder={encoder.name!r} does not promise: "
+            "choose float32 or recompute"
+        )
+    return c.features if c.features != "auto" else "int8" if encoder.fused else "float32"
 
 
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
@@ -121,20 +138,22 @@ def kind_of(c: Config, client: int) -> tuple[int, ...]:
     return (c.widths[0 if c.setting == "homogeneous" else client % len(c.widths)],) * 2
 
 
-def make_agent(c: Config, client: int, public: Array, actions: int) -> Agent:
+def make_agent(c: Config, client: int, public: Public, actions: int) -> Agent:
     hidden = kind_of(c, client)
-    return make_dqn(c, client, public.shape[1], actions, hidden) if hidden else make_qhd(c, client, public, actions)
+    n = public.measure.shape[1]
+    return make_dqn(c, client, n, actions, hidden) if hidden else make_qhd(c, client, public, actions)
 
 
-def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[Array, Array, int], Array]:
+def teacher_rollout(
+    c: Config, scaler: StateScaler, actions: int, states: Array
+) -> Callable[[Array, Array, int], Array]:
     """(anchors, Q_bar, episodes played) -> the next anchors: half of them as before, so that what the teacher does not
     do any more is not forgotten at once, and half states that the policy of Q_bar meets.
 
     The server plays as a client would: Q_bar compiled into an encoder of its own, of the largest dimension.
     """
-    encoder = ENCODERS[c.encoder].sample(
-        len(scaler.shift), max(c.dims), c.sigma, rng.generator(c.seed, rng.PUBLIC, "server")
-    )
+    drawn = rng.generator(c.seed, rng.PUBLIC, "server")
+    encoder = draw_encoder(c.encoder[0], len(scaler.shift), max(c.dims), c.sigma, drawn, states)
     settings = QHDSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
 
     def rollout(anchors: Array, Q: Array, episodes: int) -> Array:
@@ -151,7 +170,7 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
 
 
 def make_federation(
-    c: Config, agents: Sequence[Agent], anchors: Array | None, scaler: StateScaler, actions: int
+    c: Config, agents: Sequence[Agent], anchors: Array | None, scaler: StateScaler, actions: int, states: Array
 ) -> Federation:
     """Each method is one idea of what is exchanged."""
     combine = COMBINE.get(c.aggregate, weighted_mean)
@@ -170,7 +189,7 @@ def make_federation(
     else:
         through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
     if c.anchor_source == "teacher":
-        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions))
+        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions, states))
     # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q; and W alone
     # does not say how certain it is.
     if c.agents or c.weights == "precision":
@@ -206,10 +225,16 @@ def scaler_of(c: Config, env: gymnasium.Env[Array, np.int64]) -> StateScaler:
     return make_scaler(env, c.scaling, c.scale_low, c.scale_high, own, c.rollout_steps)
 
 
-def public_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array:
-    """Scaled states on which every client measures its own features."""
+def fit_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array:
+    """Scaled states of random rollouts for encoders that learn from data; where there are none, just their shape."""
+    steps = min(FIT_STATES, c.rollout_steps) if any(":" in name for name in c.encoder) else 0
+    return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "fit")))
+
+
+def public_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Public:
     steps = min(PUBLIC_STATES, c.rollout_steps)
-    return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
+    measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
+    return Public(measure, fit_states(c, env, scaler))
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
@@ -237,13 +262,15 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     for i, (agent, group) in enumerate(zip(agents, groups, strict=True)):
         share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[i]
         clients.append(LocalClient(i, agent, group, scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep))
-    return clients, World(scaler, make_federation(c, agents, anchors, scaler, actions), dynamics)
+    return clients, World(scaler, make_federation(c, agents, anchors, scaler, actions, public.fit), dynamics)
 
 
 def warm_up(c: Config) -> None:
     """Compile the kernels this run will use, or load them from their cache, before any clock runs."""
-    encoder = ENCODERS[c.encoder].sample(1, 8, 1.0, np.random.default_rng(0))
-    settings = dataclasses.replace(settings_of(QHDSettings, c), batch_size=1, update_every=1, features=kept_as(c))
-    agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
-    s = np.zeros(1, np.float32)
-    agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))
+    for name in set(c.encoder) & set(ENCODERS):
+        encoder = ENCODERS[name].sample(1, 8, 1.0, np.random.default_rng(0))
+        settings = settings_of(QHDSettings, c)
+        settings = dataclasses.replace(settings, batch_size=1, update_every=1, features=kept_as(c, encoder))
+        agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
+        s = np.zeros(1, np.float32)
+        agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))

@@ -24,6 +24,7 @@ SETTINGS = ("homogeneous", "heterogeneous")
 LEARNERS = ("replay", "online", "least-squares")
 ENGINES = ("auto", "local", "process")
 AGGREGATORS = ("auto", "mean", "median", "trimmed-mean", "geometric-median", "multi-krum")
+ENCODERS = ("fourier", "complex", "symbolic")
 ATTACKS = ("sign-flip", "scaled", "noise", "constant", "collude", "stale", "lazy")
 
 
@@ -45,7 +46,9 @@ class Config:
     round_episodes: int = _f(50, "episodes between federations, K")
     agents: tuple[str, ...] = _f((), "fedqhd: kinds of the clients, cycled, e.g. qhd dqn:64 dqn:128x128 (all qhd)")
     dynamics: tuple[str, ...] = _f((), "worlds that differ: NAME=LOW:HIGH, drawn for each client, e.g. length=0.3:1")
-    encoder: str = _f("fourier", "the clients' encoder", ("fourier", "complex", "symbolic"))
+    encoder: tuple[str, ...] = _f(
+        ("fourier",), "encoders fourier, complex, symbolic or module:name: the first (homogeneous) or cycled"
+    )
     dims: tuple[int, ...] = _f((1000,), "dimensions D_i: the first (homogeneous) or cycled (heterogeneous)")
     sigma: float = _f(1.5, "bandwidth of the encoder, in units of the scaled state")
     sigma_spread: float = _f(0.5, "heterogeneous: sigma_i = sigma * U[1 - spread, 1 + spread]")
@@ -155,6 +158,8 @@ def coerce(name: str, value: Any) -> Any:
 
     if name == "env":
         value = name_of(value)
+    elif name == "encoder":
+        value = tuple(name_of(v) for v in (value if isinstance(value, list | tuple) else (value,)))
     try:
         return as_type(TYPES[name], value)
     except TypeError:
@@ -247,6 +252,11 @@ def check(c: Config) -> None:
         least = 0 if name in ("seed", "fit_steps", "learning_starts") else 1
         if kind is int:
             need(getattr(c, name) >= least, name, f"it must be at least {least}")
+    for name in c.encoder:
+        need(name in ENCODERS or ":" in name, "encoder",
+             f"{name!r} is unknown{nearest(name, ENCODERS)}: give {', '.join(ENCODERS)} or module:name")  # fmt: skip
+    need(len(c.encoder) == 1 or (len(c.encoder) > 1 and c.setting == "heterogeneous"), "encoder",
+         f"setting={c.setting} has one for all clients")  # fmt: skip
     need(len(c.dims) > 0 and min(c.dims, default=0) >= 1, "dims", "give dimensions of at least 1")
     need(min(c.widths, default=0) >= 1, "widths", "give widths of at least 1")
     for name in ("sigma", "lr", "huber", "temperature"):

@@ -52,7 +52,7 @@ def free_memory() -> int | None:
 
 def features(c: Config, D: int) -> int:
     """Real ones: a complex feature counts twice."""
-    return 2 * D if c.encoder == "complex" else D
+    return 2 * D if "complex" in c.encoder else D
 
 
 def memory_need(c: Config, D: int, actions: int) -> int:
