@@ -1,4 +1,4 @@
-"""The command line: `fedqhd train | evaluate | play | gap`."""
+"""The command line: `fedqhd train | evaluate | play | export | gap`."""
 
 from __future__ import annotations
 
@@ -89,6 +89,14 @@ def make_parser() -> Parser:
     )
     play.add_argument("--seed", type=int, default=0, help="seed of the episode (0)")
 
+    export = commands.add_parser(
+        "export", help="a trained policy as ONNX, one Python file or a C header", allow_abbrev=False
+    )
+    export.add_argument("run", metavar="RUN", help="folder of a finished run")
+    export.add_argument("--client", type=int, default=0, help="whose policy (0)")
+    export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="what to write")
+    export.add_argument("--out", required=True, metavar="FILE", help="where to")
+
     gap = commands.add_parser(
         "gap", help="what federation cost each client of a finished run, and why; or advice before a run",
         allow_abbrev=False,
@@ -164,6 +172,13 @@ def run_play(args: argparse.Namespace) -> None:
     print(f"{policy.env}, client {args.client}: return {total:.1f}" + (f"; written to {gif}" if gif else ""))
 
 
+def run_export(args: argparse.Namespace) -> None:
+    from fedqhd.export import export
+
+    path = export(args.run, args.client, args.format, args.out)
+    print(f"written to {path}: {path.stat().st_size:,} bytes")
+
+
 def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
     if args.advise:
         run_advise(args, given)
@@ -228,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             given = {k: v for k, v in vars(args).items() if k in FIELDS}
             {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
-            {"evaluate": run_evaluate, "play": run_play}[args.command](args)
+            {"evaluate": run_evaluate, "play": run_play, "export": run_export}[args.command](args)
     except FedQHDError as error:
         print(f"fedqhd: {error}", file=sys.stderr)
         return 2

@@ -39,6 +39,7 @@ from fedqhd.federation import (
     Truncated,
     VisitedAnchors,
     choose,
+    own_rule,
     weighted_mean,
 )
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
@@ -173,7 +174,7 @@ def make_federation(
     c: Config, agents: Sequence[Agent], anchors: Array | None, scaler: StateScaler, actions: int, states: Array
 ) -> Federation:
     """Each method is one idea of what is exchanged."""
-    combine = COMBINE.get(c.aggregate, weighted_mean)
+    combine = own_rule(c.aggregate) if ":" in c.aggregate else COMBINE.get(c.aggregate, weighted_mean)
     if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
         return Independent()
     if c.method == "truncated-fedavg-qhd":

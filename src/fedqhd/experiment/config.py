@@ -70,7 +70,7 @@ class Config:
     weights: str | tuple[float, ...] = _f(
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
-    aggregate: str = _f("auto", "what the server makes of the replies", AGGREGATORS)
+    aggregate: str = _f("auto", "what the server makes of the replies, or module:rule", AGGREGATORS)
     max_magnitude: float = _f(1e9, "a reply with a larger number is refused")
     min_clients: int = _f(1, "valid replies that a round needs")
     too_few: str = _f("stop", "fewer than min_clients: end the run, or play the round again", ("stop", "repeat"))
@@ -156,7 +156,7 @@ def coerce(name: str, value: Any) -> Any:
             raise TypeError
         return v
 
-    if name == "env":
+    if name in ("env", "aggregate"):
         value = name_of(value)
     elif name == "encoder":
         value = tuple(name_of(v) for v in (value if isinstance(value, list | tuple) else (value,)))
@@ -236,7 +236,7 @@ def check(c: Config) -> None:
     """Refuse what cannot be run, before anything runs."""
     for name, f in FIELDS.items():
         value, choices = getattr(c, name), f.metadata["choices"]
-        if choices and value not in choices:
+        if choices and value not in choices and not (name == "aggregate" and ":" in value):
             raise FedQHDError(
                 f"{name}={value!r} is unknown{nearest(str(value), choices)}: choose from {', '.join(choices)}"
             )
