@@ -67,29 +67,28 @@ def test_onnx_gives_the_same_values(runs, states, run, client, tmp_path):
     assert single.shape == (1, Q.shape[1])
 
 
-def run_script(file, without_numpy=False, monkeypatch=None):
-    if without_numpy:
-        real = builtins.__import__
+def run_script(file, without=()):
+    real, space = builtins.__import__, {}
 
-        def refuse(name, *args, **kwargs):
-            if name == "numpy":
-                raise ImportError
-            return real(name, *args, **kwargs)
+    def refuse(name, *args, **kwargs):
+        if name in without:
+            raise ImportError
+        return real(name, *args, **kwargs)
 
-        monkeypatch.setattr(builtins, "__import__", refuse)
-    space = {}
-    exec(compile(file.read_text(), str(file), "exec"), space)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builtins, "__import__", refuse)
+        exec(compile(file.read_text(), str(file), "exec"), space)
     return space
 
 
 @pytest.mark.parametrize(("run", "client"), ALL)
-def test_the_python_file_gives_the_same_values_with_and_without_numpy(runs, states, run, client, tmp_path, monkeypatch):
+def test_the_python_file_gives_the_same_values_with_and_without_numpy(runs, states, run, client, tmp_path):
     _, S, Q = of(runs, run, client, states)
     file = export(runs / run, client, "numpy", tmp_path / "p.py")
     fast = run_script(file)
     np.testing.assert_allclose(fast["q"](S), Q, atol=2e-4 * np.abs(Q).max())
     assert fast["action"](S[3]) == fast["action"](S)[3] == Q[3].argmax()
-    plain = run_script(file, True, monkeypatch)
+    plain = run_script(file, without=["numpy"])
     few = [plain["q"](s.tolist()) for s in S[:20]]
     np.testing.assert_allclose(few, Q[:20], atol=2e-4 * np.abs(Q).max())
     assert plain["action"](S[3].tolist()) == Q[3].argmax()
@@ -110,7 +109,10 @@ def test_the_python_file_needs_nothing_but_python(runs, tmp_path):
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
 @pytest.mark.parametrize(("run", "client"), ALL[:4])
 def test_c_chooses_the_same_actions(runs, states, run, client, tmp_path):
-    _, S, Q = of(runs, run, client, states)
+    policy, S, Q = of(runs, run, client, states)
+    near = (np.abs(policy.scaler(S)) < 32).all(axis=1)  # beyond, it clips
+    S, Q = S[near], Q[near]
+    assert len(S) > 400
     file = export(runs / run, client, "c", tmp_path / "p.h")
     (tmp_path / "p.c").write_text(
         '#include "p.h"\nint action(const float *o) { return fedqhd_action(o); }\n'

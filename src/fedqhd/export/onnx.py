@@ -22,7 +22,7 @@ class Graph:
         self.onnx, self.nodes, self.constants = onnx, [], []  # type: tuple[Any, list[Any], list[Any]]
 
     def constant(self, x: Any) -> str:
-        self.constants.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(x), f"c{len(self.constants)}"))
+        self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(x, order="C"), f"c{len(self.constants)}"))
         return str(self.constants[-1].name)
 
     def __call__(self, op: str, *inputs: Any, **attributes: Any) -> str:
