@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test test-slow test-kill lint bench returns methods bench-dqn closed-form learners \
+.PHONY: help setup setup-all demo test test-slow test-kill lint bench bench-check returns methods bench-dqn closed-form learners \
 	options fit-cost robust participation overhead theory clean
 
 help:
@@ -13,7 +13,7 @@ help:
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-kill  200 runs killed at random moments and resumed (about 10 minutes)"
 	@echo "make lint       ruff, mypy, import-linter"
-	@echo "make bench      speed of the learner beside torch and numpy"
+	@echo "make bench      speed beside torch, numpy, scikit-learn, torchhd, DQN; make bench-check: against results/bench.json"
 	@echo "make returns    the returns this version promises, on three seeds (about an hour)"
 	@echo "make methods    all methods on CartPole, one seed (about 45 minutes)"
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
@@ -66,6 +66,9 @@ lint: setup-all
 
 bench: setup-all
 	$(BIN)/python benchmarks/bench.py
+
+bench-check: setup-all
+	$(BIN)/python benchmarks/bench.py --check
 
 returns: setup-all
 	$(BIN)/python benchmarks/returns.py

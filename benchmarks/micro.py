@@ -19,6 +19,7 @@ from sklearn.kernel_approximation import RBFSampler
 
 from fedqhd import kernels
 from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
+from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
 from fedqhd.encoders import RandomFourier
 from fedqhd.interfaces import Transition
@@ -80,9 +81,11 @@ def in_turn(operations: dict[str, Operation], calls: int = 10, repeats: int = RE
     return {name: float(np.median(t)) for name, t in times.items()}
 
 
-def row(name: str, against: str, ratio: float, goal: float | None, at_most: bool = False) -> Row:
+def row(
+    name: str, against: str, ratio: float, goal: float | None, at_most: bool = False, repeats: int = REPEATS
+) -> Row:
     return {"name": name, "against": against, "ratio": round(ratio, 2), "goal": goal, "at_most": at_most,
-            "repeats": REPEATS}  # fmt: skip
+            "repeats": repeats}  # fmt: skip
 
 
 def replay_agent(D: int, n: int, actions: int) -> ReplayQHD:
@@ -255,7 +258,37 @@ def compiling() -> Iterator[Row]:
     yield row(name, "two matrix products", spent["ours"] / spent["products"], 1.3, at_most=True)
 
 
+def networks() -> Iterator[Row]:
+    """The DQN we are compared with, beside the same in eager torch."""
+    n, actions, hidden = 8, 4, (128, 128)
+    rng = np.random.default_rng(0)
+    agent = DQN(n, actions, hidden, DQNSettings(batch_size=B, learning_starts=CAPACITY), rng, rng)
+    for _ in range(1000):
+        s, s_next = rng.normal(size=(2, n)).astype(np.float32)
+        agent.observe(Transition(s, int(rng.integers(actions)), 0.0, 0.99, s_next))
+    network, target = (
+        torch.nn.Sequential(torch.nn.Linear(n, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128), torch.nn.ReLU(),
+                            torch.nn.Linear(128, actions)) for _ in range(2)
+    )  # fmt: skip
+    adam = torch.optim.Adam(network.parameters(), fused=True)
+    m = agent.replay
+
+    def update() -> None:
+        rows = m.sample(B, rng)
+        s, a, r, discount, s_next = (torch.from_numpy(x[rows]) for x in (m.s, m.a, m.r, m.discount, m.s_next))
+        with torch.no_grad():
+            best = network(s_next).argmax(1, keepdim=True)
+            y = r + discount * target(s_next).gather(1, best)[:, 0]
+        loss = torch.nn.functional.huber_loss(network(s).gather(1, a[:, None])[:, 0], y)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+
+    spent = in_turn({"ours": agent._update, "torch": update})
+    yield row(f"DQN minibatch of {B}, the one we are compared with", "eager torch", spent["torch"] / spent["ours"], 1)
+
+
 def rows() -> Iterator[Row]:
     torch.set_num_threads(1)
-    for part in (updates, encoding, acting, compiling):
+    for part in (updates, encoding, acting, compiling, networks):
         yield from part()

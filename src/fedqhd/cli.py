@@ -1,4 +1,4 @@
-"""The command line: `fedqhd train | evaluate | play | export | gap`."""
+"""The command line: `fedqhd train | evaluate | play | export | gap | reproduce | report`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from fedqhd._version import __version__
 from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, resolve
 from fedqhd.interfaces import FedQHDError, nearest
+from fedqhd.reproduce import add_report, add_reproduce, run_report, run_reproduce
 
 QHD_SETTINGS = {
     "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
@@ -109,6 +110,8 @@ def make_parser() -> Parser:
     gap.add_argument("--states", type=int, default=None, help="states on which functions are projected (by need)")
     gap.add_argument("--config", default="", metavar="FILE", help="--advise: TOML file of settings")
     add_settings(gap)
+    add_reproduce(commands)
+    add_report(commands)
     return parser
 
 
@@ -243,7 +246,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             given = {k: v for k, v in vars(args).items() if k in FIELDS}
             {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
-            {"evaluate": run_evaluate, "play": run_play, "export": run_export}[args.command](args)
+            others = {
+                "evaluate": run_evaluate, "play": run_play, "export": run_export, "reproduce": run_reproduce,
+                "report": run_report,
+            }  # fmt: skip
+            return others[args.command](args) or 0
     except FedQHDError as error:
         print(f"fedqhd: {error}", file=sys.stderr)
         return 2

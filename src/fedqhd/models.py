@@ -57,7 +57,7 @@ class Readout:
 
 
 class MLP:
-    """A network of ReLU layers, in numpy: what a DQN learned can be played without torch."""
+    """A network of ReLU layers: what a DQN learned."""
 
     kind: ClassVar[str] = "mlp"
 

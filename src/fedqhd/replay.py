@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedqhd import kernels
 from fedqhd.interfaces import Array, Payload, Transition
 
 
@@ -24,17 +25,14 @@ class Replay:
     def add(self, t: Transition) -> int:
         """The row that it got."""
         i = self._at
-        # A row is overwritten before the one after it, so what is joined stays so.
-        self.joined[i - 1] = self.size > 0 and np.array_equal(self.s_next[i - 1], t.s)
-        self.s[i], self.a[i], self.r[i], self.discount[i], self.s_next[i] = t
-        self.joined[i] = False
+        kernels.put(self.s, self.a, self.r, self.discount, self.s_next, self.joined, i, self.size > 0, *t)
         self._at = (i + 1) % len(self.a)
         self.size = max(self.size, i + 1)
         return i
 
     def sample(self, B: int, rng: np.random.Generator) -> Array:
-        """B rows, uniformly and with replacement."""
-        return rng.integers(self.size, size=B)
+        """B rows, uniformly and with replacement; `integers` takes twice as long."""
+        return (rng.random(B) * self.size).astype(np.intp)
 
     def state(self) -> Payload:
         """Only what has been filled and cannot be derived: it is written after every round."""

@@ -1,7 +1,7 @@
-"""DQN behind the same interface, in PyTorch (extra `dqn`): double-Q, Huber, Adam, target network.
+"""DQN behind the same interface: double-Q, Huber, Adam, target network.
 
-A small network on a CPU is bound by the overhead of calls. So: one thread, plain tensors instead of modules,
-fused Adam, and acting on numpy views that share the tensors' memory.
+A framework's overhead is most of the cost of so small a network, so its gradient is written out: tests hold it and
+Adam to PyTorch's. All parameters are one vector, of which the layers are views.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional as F
+from scipy.special import softmax
 
 from fedqhd import kernels, rng
 from fedqhd.agents.exploration import Exploration
@@ -43,22 +41,47 @@ class DQNSettings(Exploration):
     temperature: float = 1.0
 
 
-def initial_layers(sizes: Sequence[int], generator: np.random.Generator) -> list[Array]:
-    """Weights and biases, U(-1, 1) / sqrt(fan-in), as torch draws them for a linear layer."""
-    layers: list[Array] = []
+def layers_of(theta: Array, sizes: Sequence[int]) -> list[Array]:
+    """Views of the weights (out, in) and biases, layer by layer."""
+    views, at = [], 0
+    for fan_in, fan_out in pairwise(sizes):
+        for shape in ((fan_out, fan_in), (fan_out,)):
+            end = at + int(np.prod(shape))
+            views.append(theta[at:end].reshape(shape))
+            at = end
+    return views
+
+
+def initial(sizes: Sequence[int], generator: np.random.Generator) -> Array:
+    """Weights and biases, U(-1, 1) / sqrt(fan-in), as PyTorch draws them for a linear layer."""
+    drawn = []
     for fan_in, fan_out in pairwise(sizes):
         bound = fan_in**-0.5
-        layers += [
-            generator.uniform(-bound, bound, shape).astype(np.float32) for shape in ((fan_out, fan_in), (fan_out,))
-        ]
-    return layers
+        drawn += [generator.uniform(-bound, bound, fan_out * fan_in), generator.uniform(-bound, bound, fan_out)]
+    return np.concatenate(drawn).astype(np.float32)
 
 
-def forward(params: Sequence[Tensor], x: Tensor) -> Tensor:
-    """ReLU layers, the last one linear."""
-    for k in range(0, len(params) - 2, 2):
-        x = torch.relu(F.linear(x, params[k], params[k + 1]))
-    return F.linear(x, params[-2], params[-1])
+def forward(layers: Sequence[Array], x: Array) -> list[Array]:
+    """What goes into each layer, and the last one's output: ReLU layers, the last one linear."""
+    through = [x]
+    for k in range(0, len(layers), 2):
+        x = x @ layers[k].T
+        x += layers[k + 1]
+        if k < len(layers) - 2:
+            np.maximum(x, 0, out=x)
+        through.append(x)
+    return through
+
+
+def backward(layers: Sequence[Array], through: Sequence[Array], g: Array, gradient: Sequence[Array]) -> None:
+    """The gradient with respect to every weight and bias, from that with respect to the output."""
+    for k in range(len(layers) - 2, -1, -2):
+        x = through[k // 2]
+        np.matmul(g.T, x, out=gradient[k])
+        g.sum(axis=0, out=gradient[k + 1])
+        if k:
+            g = g @ layers[k]
+            g *= x > 0
 
 
 class DQN:
@@ -73,15 +96,16 @@ class DQN:
         generator: np.random.Generator,
         init: np.random.Generator,
     ) -> None:
-        torch.set_num_threads(1)
         self.sizes = (n, *hidden, actions)
         self.settings = settings
         self.epsilon = settings.epsilon_start
         self._rng = generator
-        self._params = [torch.from_numpy(x).requires_grad_() for x in initial_layers(self.sizes, init)]
-        self._target = [p.detach().clone() for p in self._params]
-        self._views = [p.detach().numpy() for p in self._params]
-        self._adam = torch.optim.Adam(self._params, lr=settings.lr, fused=True)
+        self._theta = initial(self.sizes, init)
+        self._target = self._theta.copy()
+        self._gradient, self._mean, self._square = (np.zeros_like(self._theta) for _ in range(3))
+        self._layers, self._target_layers, self._gradients = (
+            layers_of(x, self.sizes) for x in (self._theta, self._target, self._gradient)
+        )
         self._steps = self._episodes = self.updates = 0
         self._held, self._hold_left = 0, 0
         self.replay = Replay(settings.replay_size, n)
@@ -94,10 +118,7 @@ class DQN:
         if u_explore < self.epsilon:
             self._held, self._hold_left = int(u_action * self.sizes[-1]), self.settings.hold - 1
             return self._held
-        views, x = self._views, s
-        for k in range(0, len(views) - 2, 2):
-            x = np.maximum(views[k] @ x + views[k + 1], 0)
-        a = kernels.greedy(views[-2] @ x + views[-1], u_action)
+        a = kernels.greedy(forward(self._layers, s)[-1], u_action)
         if a < 0:
             raise FedQHDError(f"Q(s, .) is not finite: lr={self.settings.lr} is likely too large")
         return int(a)
@@ -106,8 +127,8 @@ class DQN:
         return self.model().q(np.asarray(s, np.float32)).astype(np.float64)
 
     def model(self) -> Model:
-        views = [v.copy() for v in self._views]
-        return MLP(list(zip(views[::2], views[1::2], strict=True)))
+        layers = [x.copy() for x in self._layers]
+        return MLP(list(zip(layers[::2], layers[1::2], strict=True)))
 
     def observe(self, t: Transition) -> None:
         c = self.settings
@@ -120,67 +141,69 @@ class DQN:
                 self._update()
 
     def _update(self) -> None:
-        memory = self.replay
-        rows = memory.sample(self.settings.batch_size, self._rng)
-        arrays = (memory.s, memory.a, memory.r, memory.discount, memory.s_next)
-        s, a, r, discount, s_next = (torch.from_numpy(x[rows]) for x in arrays)
-        with torch.no_grad():
-            best = forward(self._params, s_next).argmax(1, keepdim=True)
-            y = r + discount * forward(self._target, s_next).gather(1, best).squeeze(1)
-        q = forward(self._params, s).gather(1, a.unsqueeze(1)).squeeze(1)
-        self._descend(F.huber_loss(q, y, delta=self.settings.huber))
+        memory, B, huber = self.replay, self.settings.batch_size, self.settings.huber
+        rows = memory.sample(B, self._rng)
+        s_next = memory.s_next[rows]
+        each, a = np.arange(B), memory.a[rows]
+        best = forward(self._layers, s_next)[-1].argmax(1)
+        y = memory.r[rows] + memory.discount[rows] * forward(self._target_layers, s_next)[-1][each, best]
+        through = forward(self._layers, memory.s[rows])
+        g = np.zeros_like(through[-1])
+        g[each, a] = np.clip(through[-1][each, a] - y, -huber, huber) / B
+        self._descend(through, g)
 
-    def _descend(self, loss: Tensor) -> None:
-        if not np.isfinite(loss.item()):
-            raise FedQHDError(f"the loss became {loss.item()}: lr={self.settings.lr} is likely too large")
-        self._adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._adam.step()
+    def _descend(self, through: Sequence[Array], g: Array) -> None:
+        """One step of Adam along the loss whose gradient with respect to the network's output is g."""
+        if not np.isfinite(g.sum()):
+            raise FedQHDError(f"the gradient became {g.sum()}: lr={self.settings.lr} is likely too large")
+        backward(self._layers, through, g, self._gradients)
         self.updates += 1
+        kernels.adam(self._theta, self._gradient, self._mean, self._square, self._lr, self.updates)
 
     def end_episode(self) -> None:
         self._episodes += 1
         self._hold_left = 0
         self.epsilon = self.settings.decayed(self.epsilon)
-        self._set_lr()
 
-    def _set_lr(self) -> None:
-        self._adam.param_groups[0]["lr"] = self.settings.lr * self.settings.eta_decay**self._episodes
+    @property
+    def _lr(self) -> float:
+        """The step size of this episode."""
+        return self.settings.lr * self.settings.eta_decay**self._episodes
 
     def sync_target(self) -> None:
         self._approach_target(1.0)
 
     def _approach_target(self, tau: float) -> None:
-        for target, p in zip(self._target, self._params, strict=True):
-            target.lerp_(p.detach(), tau)
+        self._target[:] = np.float32(1 - tau) * self._target + np.float32(tau) * self._theta
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
         """Approach a teacher by Adam steps on minibatches of anchors: its values (mse), or its softened choice of
         actions, KL(softmax(Q/T) || softmax(Q_i/T))."""
-        c, T = self.settings, self.settings.temperature
-        states, teacher = (torch.from_numpy(np.asarray(x, np.float32)) for x in (anchors, Q))
+        c, T = self.settings, np.float32(self.settings.temperature)
+        states, teacher = np.asarray(anchors, np.float32), np.asarray(Q, np.float32)
+        B = min(c.fit_batch, len(anchors))
         for _ in range(c.fit_steps):
-            rows = torch.from_numpy(self._rng.integers(len(anchors), size=min(c.fit_batch, len(anchors))))
-            q = forward(self._params, states[rows])
+            rows = self._rng.integers(len(anchors), size=B)
+            through = forward(self._layers, states[rows])
+            q, wanted = through[-1], teacher[rows]
             if c.fit_loss == "kl":
-                wanted = F.log_softmax(teacher[rows] / T, dim=1)
-                loss = F.kl_div(F.log_softmax(q / T, dim=1), wanted, reduction="batchmean", log_target=True)
+                g = (softmax(q / T, axis=1) - softmax(wanted / T, axis=1)) / (T * B)
             else:
-                loss = F.mse_loss(q, teacher[rows])
-            self._descend(loss)
+                g = 2 * (q - wanted) / q.size
+            self._descend(through, g)
         self.sync_target()
 
     def params(self) -> Payload:
-        return {f"{k}": v.copy() for k, v in enumerate(self._views)}
+        return {f"{k}": v.copy() for k, v in enumerate(self._layers)}
 
     def load(self, p: Payload) -> None:
         shapes = {k: v.shape for k, v in p.items()}
-        if shapes != {f"{k}": v.shape for k, v in enumerate(self._views)}:
+        if shapes != {f"{k}": v.shape for k, v in enumerate(self._layers)}:
             raise FedQHDError(f"parameters of shapes {shapes} do not fit a network of {'x'.join(map(str, self.sizes))}")
         if not all(np.isfinite(v).all() for v in p.values()):
             raise FedQHDError("the parameters to install are not finite: a client's learning diverged")
-        for k, view in enumerate(self._views):
-            view[:] = p[f"{k}"]
+        for k, layer in enumerate(self._layers):
+            layer[:] = p[f"{k}"]
         self.sync_target()
 
     def fingerprint(self) -> str:
@@ -194,20 +217,16 @@ class DQN:
             "updates": np.array(self.updates),
             "rng": rng.pack(self._rng),
         }
-        arrays = {f"params.{k}": v.copy() for k, v in enumerate(self._views)}
-        arrays |= {f"target.{k}": v.numpy().copy() for k, v in enumerate(self._target)}
-        for k, p in enumerate(self._params):
-            arrays |= {f"adam.{k}.{name}": v.numpy().copy() for name, v in self._adam.state[p].items()}
-        return {**own, **arrays, **{f"replay.{k}": v for k, v in self.replay.state().items()}}
+        vectors = {name: x.copy() for name, x in self._vectors().items()}
+        return {**own, **vectors, **{f"replay.{k}": v for k, v in self.replay.state().items()}}
+
+    def _vectors(self) -> Payload:
+        return {"theta": self._theta, "target": self._target, "mean": self._mean, "square": self._square}
 
     def restore(self, p: Payload) -> None:
         self.epsilon = float(p["epsilon"])
         self._episodes, self._steps, self.updates = (int(p[k]) for k in ("episodes", "steps", "updates"))
-        self._set_lr()
         self._rng = rng.unpack(p["rng"])
-        for k, param in enumerate(self._params):
-            self._views[k][:] = p[f"params.{k}"]
-            self._target[k].copy_(torch.from_numpy(p[f"target.{k}"]))
-            moments = under(p, f"adam.{k}.")
-            self._adam.state[param] = {name: torch.from_numpy(v.copy()) for name, v in moments.items()}
+        for name, x in self._vectors().items():
+            x[:] = p[name]
         self.replay.restore(under(p, "replay."))

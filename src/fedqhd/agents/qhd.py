@@ -66,6 +66,7 @@ class QHD(ABC):
         self._anchors: Array = np.empty((0, encoder.n), np.float32)
         self._X: Array = np.empty((0, encoder.D))
         self._ridge: Ridge | None = None
+        self._valued: tuple[Array, Array] | None = None
 
     def act(self, s: Array) -> int:
         self._look(s)
@@ -90,9 +91,12 @@ class QHD(ABC):
         return int(a)
 
     def q(self, s: Array) -> Array:
-        """Reference values in float64. The features of the last states asked for are kept: they are likely anchors, at
-        which a teacher is to be compiled."""
-        return q_values(self._features(s), self.W)
+        """Reference values in float64. The last states asked for are kept with their features and values: they are
+        likely anchors, at which a teacher is to be compiled."""
+        X = self._features(s)
+        if self._valued is None or not np.array_equal(self._valued[0], self.W):
+            self._valued = self.W.copy(), q_values(X, self.W)
+        return self._valued[1].copy()
 
     def model(self) -> Model:
         return Readout(self.encoder, self.W.copy())
@@ -132,11 +136,11 @@ class QHD(ABC):
         if self.settings.compile == "overwrite":
             self._set(ridge.solve(Q))
         else:
-            self._set(self.W + ridge.solve(Q - q_values(ridge.X, self.W)))
+            self._set(self.W + ridge.solve(Q - self.q(anchors)))
 
     def _features(self, s: Array) -> Array:
         if not np.array_equal(s, self._anchors):
-            self._anchors, self._X, self._ridge = s.copy(), self.encoder(s), None
+            self._anchors, self._X, self._ridge, self._valued = s.copy(), self.encoder(s), None, None
         return self._X
 
     def ridge(self, anchors: Array) -> Ridge:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
 
 from fedqhd import rng
 from fedqhd.agents import LEARNERS, OnlineQHD, QHDSettings
+from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
 from fedqhd.envs import (
@@ -23,8 +24,8 @@ from fedqhd.envs import (
     random_states,
     states_met,
 )
-from fedqhd.experiment.config import DQN_METHODS, Config, hidden_widths, parse_presence, parse_range
-from fedqhd.experiment.limits import check_size, dimension
+from fedqhd.experiment.config import Config, parse_presence, parse_range
+from fedqhd.experiment.limits import check_size, dimension, kept_as, kind_of
 from fedqhd.federation import (
     COMBINE,
     AnchorCompile,
@@ -45,9 +46,6 @@ from fedqhd.federation import (
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
 from fedqhd.spaces import check_rules
 from fedqhd.theory.geometry import normalised_step
-
-if TYPE_CHECKING:
-    from fedqhd.agents.dqn import DQN
 
 PUBLIC_STATES = 500
 FIT_STATES = 2000
@@ -98,45 +96,29 @@ def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
 
 def make_qhd(c: Config, client: int, public: Public, actions: int) -> Agent:
     encoder = make_encoder(c, client, public.fit)
-    settings = dataclasses.replace(settings_of(QHDSettings, c), features=kept_as(c, encoder))
+    settings = dataclasses.replace(settings_of(QHDSettings, c), features=features_of(c, encoder))
     if c.step == "normalised" and c.learner != "least-squares":
         B = 1 if c.learner == "online" else c.batch_size
         settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public.measure)))
     return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
 
 
-def kept_as(c: Config, encoder: BaseEncoder) -> str:
-    """How a replay keeps its hypervectors: by default rounded to int8, the fastest at every dimension."""
-    if not encoder.fused and c.features == "int8":
+def features_of(c: Config, encoder: BaseEncoder) -> str:
+    """How this encoder's hypervectors are kept."""
+    if not encoder.fused and c.learner == "replay" and c.features == "int8":
         raise FedQHDError(
             f"features=int8 needs every feature within 1/sqrt(D), which encoder={encoder.name!r} does not promise: "
             "choose float32 or recompute"
         )
-    return c.features if c.features != "auto" else "int8" if encoder.fused else "float32"
+    return kept_as(c, own=not encoder.fused)
 
 
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
-    try:
-        from fedqhd.agents.dqn import DQN, DQNSettings
-    except ModuleNotFoundError as error:
-        what = f"agents={' '.join(c.agents)!r}" if c.agents else f"method={c.method!r}"
-        raise FedQHDError(f"{what} needs PyTorch: install it with pip install 'fedqhd[dqn]'") from error
     settings = settings_of(DQNSettings, c, fit_loss="kl" if c.method == "distilled-feddqn" else "mse")
     # Parameters can only be averaged where they started from the same point.
     start = rng.PUBLIC if c.setting == "homogeneous" else client
     own, init = rng.generator(c.seed, client, "agent"), rng.generator(c.seed, start, "network")
     return DQN(n, actions, hidden, settings, own, init)
-
-
-def kind_of(c: Config, client: int) -> tuple[int, ...]:
-    """The hidden widths of a client's network, or () for a QHD client."""
-    if c.agents:
-        return hidden_widths(c.agents[client % len(c.agents)])
-    if c.method not in DQN_METHODS:
-        return ()
-    if c.method == "oracle-dqn" and c.setting == "heterogeneous":
-        return (max(c.widths),) * 2
-    return (c.widths[0 if c.setting == "homogeneous" else client % len(c.widths)],) * 2
 
 
 def make_agent(c: Config, client: int, public: Public, actions: int) -> Agent:
@@ -271,7 +253,7 @@ def warm_up(c: Config) -> None:
     for name in set(c.encoder) & set(ENCODERS):
         encoder = ENCODERS[name].sample(1, 8, 1.0, np.random.default_rng(0))
         settings = settings_of(QHDSettings, c)
-        settings = dataclasses.replace(settings, batch_size=1, update_every=1, features=kept_as(c, encoder))
+        settings = dataclasses.replace(settings, batch_size=1, update_every=1, features=features_of(c, encoder))
         agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
         s = np.zeros(1, np.float32)
         agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))

@@ -1,12 +1,14 @@
-"""What a run of least squares, or a look at the gap, needs of the machine, said before it starts."""
+"""What a run, or a look at the gap, needs of the machine, said before it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from fedqhd.agents.least_squares import DENSE
-from fedqhd.experiment.config import QHD_METHODS, Config
+from fedqhd.experiment.config import DQN_METHODS, QHD_METHODS, Config, hidden_widths
 from fedqhd.interfaces import FedQHDError
 from fedqhd.theory.gap import svd_bytes
 
@@ -21,9 +23,20 @@ def dimension(c: Config, client: int) -> int:
     return max(c.dims) if c.method == "oracle-qhd" else c.dims[client % len(c.dims)]
 
 
+def kind_of(c: Config, client: int) -> tuple[int, ...]:
+    """The hidden widths of a client's network, or () for a QHD client."""
+    if c.agents:
+        return hidden_widths(c.agents[client % len(c.agents)])
+    if c.method not in DQN_METHODS:
+        return ()
+    if c.method == "oracle-dqn" and c.setting == "heterogeneous":
+        return (max(c.widths),) * 2
+    return (c.widths[0 if c.setting == "homogeneous" else client % len(c.widths)],) * 2
+
+
 def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
-    """Least squares keeps features and D x D matrices: say so before, not after, they fill the machine."""
-    if c.method not in QHD_METHODS or c.learner != "least-squares":
+    """Features and D x D matrices are kept: say so before, not after, they fill the machine."""
+    if c.method not in QHD_METHODS:
         return
     most = max(dimension(c, i) for i in clients)
     certain = {"weights": "precision", "explore": "bonus", "exchange": "statistics"}
@@ -40,7 +53,7 @@ def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
     if need > free:
         fits = next((D for D in range(most, 0, -1) if len(clients) * memory_need(c, D, actions) <= free), 0)
         raise FedQHDError(
-            f"dims={list(c.dims)} and replay_size={c.replay_size} need {need / 1e9:.1f} GB for least squares, and "
+            f"dims={list(c.dims)} and replay_size={c.replay_size} need {need / 1e9:.1f} GB for {c.learner}, and "
             f"{free / 1e9:.1f} GB are free: dimensions up to {fits} fit"
         )
 
@@ -56,9 +69,31 @@ def features(c: Config, D: int) -> int:
 
 
 def memory_need(c: Config, D: int, actions: int) -> int:
-    """Bytes of one client's features, and of its normal equations with a copy that is factorised."""
+    """Bytes of one client's kept features, and of normal equations with a copy that is factorised."""
     p = features(c, D)
-    return p * c.replay_size * (8 if c.exchange == "statistics" else 4) + (2 * actions * p * p * 8 if p <= DENSE else 0)
+    return feature_bytes(c, D) + (2 * actions * p * p * 8 if c.learner == "least-squares" and p <= DENSE else 0)
+
+
+def kept_as(c: Config, own: bool | None = None) -> str:
+    """How a memory keeps its hypervectors. A replay's are rounded to int8 by default, the fastest at any D; those of an
+    encoder of the user's `own` (by default: if the first is one) may not fit that."""
+    own = ":" in c.encoder[0] if own is None else own
+    if c.method not in QHD_METHODS or c.learner == "online":
+        return "recompute"
+    if c.learner == "least-squares":
+        return "float64" if c.exchange == "statistics" else "float32"
+    return c.features if c.features != "auto" else "float32" if own else "int8"
+
+
+def feature_bytes(c: Config, D: int) -> int:
+    """Of one client's memory, when it is full."""
+    return 0 if kept_as(c) == "recompute" else features(c, D) * c.replay_size * np.dtype(kept_as(c)).itemsize
+
+
+def all_feature_bytes(c: Config) -> int:
+    """Of all clients that have an encoder; an oracle is one."""
+    clients = range(1 if c.method.startswith("oracle") else c.clients)
+    return sum(feature_bytes(c, dimension(c, i)) for i in clients if not kind_of(c, i))
 
 
 def check_gap(m: int, p: int) -> None:

@@ -30,7 +30,12 @@ def note(folder: Path, k: int, seconds: float, server: Server, replies: Sequence
     for key, count in server.counts.items():
         counts[key.partition("/")[0]] += count
     apart = {str(r.client): distance(r.payload, teacher) for r in replies}
-    row = {"round": k, "seconds": round(seconds, 3), **counts, "apart": {i: d for i, d in apart.items() if d is not None}}
+    row = {
+        "round": k,
+        "seconds": round(seconds, 3),
+        **counts,
+        "apart": {i: d for i, d in apart.items() if d is not None},
+    }
     with (folder / NAME).open("a") as f:
         f.write(json.dumps(row) + "\n")
 

@@ -23,7 +23,9 @@ from fedqhd.envs import StateScaler
 from fedqhd.experiment import checkpoint, exchange
 from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
+from fedqhd.experiment.commit import commit
 from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
+from fedqhd.experiment.limits import all_feature_bytes, kept_as
 from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
 from fedqhd.files import WriteFailed, damaged, failed, write_bytes
 from fedqhd.interfaces import Array, Engine, Episode, Federation, FedQHDError, Payload, Reply
@@ -296,9 +298,12 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "split_seconds": {name: seconds[name] for name in (*SPLIT, "logging")},
         "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
         "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
+        "features": kept_as(c),
+        "feature_bytes": all_feature_bytes(c),
         "agents": len(outcomes),
         "updates": sum(o.updates for o in outcomes),
         **({"fit_alarms": sum(alarms)} if alarms else {}),
         **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
         "version": __version__,
+        "commit": commit(),
     }

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedqhd.experiment.config import Config
+from fedqhd.experiment.limits import all_feature_bytes, kept_as
 from fedqhd.experiment.run import Listener
 from fedqhd.interfaces import Episode, Reply
 
@@ -65,7 +66,11 @@ class Progress(Listener):
             f"{config.env}: {config.method}, {config.setting}, {config.learner} learner, "
             f"{config.clients} clients, {config.episodes} episodes in {rounds} rounds, seed {config.seed}{resumed}",
             highlight=False,
+            soft_wrap=True,
         )
+        if size := all_feature_bytes(config):
+            self.console.print(f"hypervectors are kept as {kept_as(config)}, {size / 1e6:,.0f} MB in all when full",
+                               highlight=False)  # fmt: skip
 
     def episode(self, episode: Episode) -> None:
         self.recent[episode.client].append(episode.ret)

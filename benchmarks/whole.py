@@ -1,0 +1,199 @@
+"""Whole runs beside each other, in turn in one process and on one core unless it says otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+from micro import Row, row
+from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
+
+from fedqhd.envs import make_env
+from fedqhd.experiment.config import resolve
+from fedqhd.experiment.run import LAST, Listener, train
+
+REPEATS = 3
+# Episodes that make about 5,000 steps of five clients which have learned little.
+EPISODES = {"CartPole-v1": 40, "Acrobot-v1": 2, "LunarLander-v3": 10, "MountainCar-v0": 5}
+# One minibatch of 32 at every step, for all.
+CADENCE = {"learner": "replay", "batch_size": 32, "update_every": 1, "gradient_steps": 1, "learning_starts": 32}
+PAPER = {"CartPole-v1": 466.3, "Acrobot-v1": -105.0, "LunarLander-v3": 224.1, "MountainCar-v0": -143.7}
+"""Return of the paper's FedQHD with one encoder."""
+PAPER_DIFFERENT = {"CartPole-v1": 351.1, "Acrobot-v1": -102.5, "LunarLander-v3": 101.5, "MountainCar-v0": -162.3}
+SEEDS = (0, 1, 2)
+
+
+def finished(settings: Mapping[str, Any], listener: Listener | None = None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as out:
+        common = {"engine": "local", "eval_episodes": 1, "out": f"{out}/run"}
+        return train(resolve({**common, **settings}), **({} if listener is None else {"listener": listener}))
+
+
+def step_cost(settings: Mapping[str, Any]) -> float:
+    """CPU seconds for each step of the environment."""
+    summary = finished(settings)
+    return float(summary["cpu_seconds"] / summary["env_steps"])
+
+
+def compare(kinds: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Median cost of a step of each, taken in turn."""
+    spent = [[step_cost({**kind, "seed": seed}) for kind in kinds] for seed in range(REPEATS + 1)][1:]
+    return [float(x) for x in np.median(spent, axis=0)]
+
+
+def steps() -> Iterator[Row]:
+    for env, episodes in EPISODES.items():
+        one = {**CADENCE, "env": env, "episodes": episodes, "setting": "homogeneous", "widths": [128]}
+        large, small, dqn = compare([{**one, "dims": [10_000]}, {**one, "dims": [2000]},
+                                     {**one, "method": "fedavg-dqn"}])  # fmt: skip
+        for D, ours, goal in (("10,000", large, 4), ("2,000", small, 7)):
+            yield row(f"a step of a run on {env}, one encoder, D={D}", "fedavg-dqn", dqn / ours, goal, repeats=REPEATS)
+        other = {**one, "setting": "heterogeneous", "round_episodes": max(1, episodes // 2), "anchors": 1000}
+        ours, distilled = compare([{**other, "dims": [500, 1000, 2000, 5000, 10_000]},
+                                   {**other, "method": "distilled-feddqn", "widths": [64, 96, 128]}])  # fmt: skip
+        yield row(f"a step of a run on {env}, different encoders", "distilled-feddqn", distilled / ours, 6,
+                  repeats=REPEATS)  # fmt: skip
+
+
+class Reached(Exception):
+    """No more of this run is needed."""
+
+
+class Until(Listener):
+    """Ends a run when the mean of all clients over the last episodes is above a goal."""
+
+    def __init__(self, goal: float) -> None:
+        self.goal, self.returns = goal, []
+
+    def round(self, k: int, replies: Sequence[Any]) -> None:
+        self.returns += [(e.episode, e.ret) for reply in replies for e in reply.episodes]
+        played = 1 + max(e for e, _ in self.returns)
+        if played >= LAST and np.mean([r for e, r in self.returns if e >= played - LAST]) >= self.goal:
+            raise Reached
+
+
+def seconds_until(goal: float, settings: Mapping[str, Any]) -> tuple[float, bool]:
+    """CPU seconds until a run reached it, or all that it took without."""
+    began = process_time()
+    try:
+        finished(settings, Until(goal))
+    except Reached:
+        return process_time() - began, True
+    return process_time() - began, False
+
+
+class Stop(BaseCallback):
+    def __init__(self, goal: float) -> None:
+        super().__init__()
+        self.goal = goal
+
+    def _on_step(self) -> bool:
+        """Whether to go on."""
+        recent = self.model.ep_info_buffer
+        return len(recent) < LAST or np.mean([e["r"] for e in recent]) < self.goal
+
+
+def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
+    """One agent of Stable-Baselines3 with RL Zoo's settings for CartPole."""
+    model = DQN(
+        "MlpPolicy", make_env("CartPole-v1"), learning_rate=2.3e-3, batch_size=64, buffer_size=100_000,
+        learning_starts=1000, gamma=0.99, target_update_interval=10, train_freq=256, gradient_steps=128,
+        exploration_fraction=0.16, exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed,
+        device="cpu", stats_window_size=LAST,
+    )  # fmt: skip
+    began, stop = process_time(), Stop(goal)
+    model.learn(200_000, callback=stop)
+    return process_time() - began, not stop._on_step()
+
+
+def beside(name: str, ours: Sequence[tuple[float, bool]], other: str, theirs: Sequence[tuple[float, bool]],
+           goal: float) -> Row:  # fmt: skip
+    """The ratio of medians. Who does not get there in time has at least spent what it has spent."""
+    fast, slow = (float(np.median([spent for spent, _ in each])) for each in (ours, theirs))
+    missed, failed = (sum(not reached for _, reached in each) for each in (ours, theirs))
+    if failed:
+        other += f" ({failed} of {len(theirs)} runs did not get there)"
+    if missed:
+        name += f" ({missed} of {len(ours)} runs did not get there)"
+    return row(name, other, slow / fast, goal, repeats=len(SEEDS))
+
+
+def until() -> Iterator[Row]:
+    """Each with its own settings, from configs/."""
+    for setting, goals, other in (
+        ("homogeneous", PAPER, "fedavg-dqn"), ("heterogeneous", PAPER_DIFFERENT, "distilled-feddqn"),
+    ):  # fmt: skip
+        for env, wanted in goals.items():
+            common = {"env": env, "setting": setting, "episodes": 600}
+            name = f"CPU until the paper's return, {env}, {setting}"
+            ours, theirs = [], []
+            for seed in SEEDS:
+                ours.append(seconds_until(wanted, {**common, "learner": "least-squares", "seed": seed}))
+                theirs.append(seconds_until(wanted, {**common, "method": other, "seed": seed}))
+            yield beside(name, ours, other, theirs, 10)
+            if (env, setting) == ("CartPole-v1", "homogeneous"):
+                alone = [sb3_seconds_until(wanted, seed) for seed in SEEDS]
+                yield beside(f"{name}, five clients", ours, "one DQN of Stable-Baselines3", alone, 3)
+
+
+def engines() -> Iterator[Row]:
+    """The only one that wants two cores, and seconds on the clock."""
+    common = {"env": "Acrobot-v1", "learner": "replay", "clients": 10, "episodes": 4, "dims": [2000]}
+    spent: dict[str, list[float]] = {"local": [], "process": []}
+    for seed in range(REPEATS):
+        for engine, wall in spent.items():
+            wall.append(finished({**common, "engine": engine, "round_episodes": 2, "seed": seed})["wall_seconds"])
+    yield row("process engine on 2 cores, ten clients, wall seconds", "local engine",
+              float(np.median(spent["local"]) / np.median(spent["process"])), 1.8, repeats=REPEATS)  # fmt: skip
+
+
+def command(*arguments: object) -> tuple[float, int]:
+    """CPU seconds and peak bytes of `fedqhd ...`, in a process of its own."""
+    line = [str(Path(sys.executable).parent / "fedqhd"), *map(str, arguments)]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise RuntimeError(f"{' '.join(line)} failed")
+    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+
+
+def fleet() -> Iterator[Row]:
+    """As many steps of five clients as of a thousand, federated as often."""
+    cost, memory = {}, {}
+    for clients, episodes in ((5, 2000), (100, 100), (1000, 10)):
+        with tempfile.TemporaryDirectory() as out:
+            _, peak = command("train", "--env", "CartPole-v1", "--clients", clients, "--episodes", episodes,
+                              "--learner", "online", "--dims", 500, "--eta", 1e-4, "--epsilon-decay", 1, "--engine",
+                              "local", "--round-episodes", 5, "--eval-episodes", 1, "--out", f"{out}/run")  # fmt: skip
+            summary = json.loads(Path(f"{out}/run/summary.json").read_text())
+        cost[clients], memory[clients] = summary["cpu_seconds"] / summary["env_steps"], peak
+    for clients in (100, 1000):
+        yield row(f"a step of one of {clients:,} clients, D=500, ours over the limit", "a step of one of five",
+                  cost[clients] / cost[5], 1.15, at_most=True, repeats=1)  # fmt: skip
+    yield row("memory of 1,000 clients, GB, ours over the limit", "1 GB", memory[1000] / 1e9, 6, at_most=True,
+              repeats=1)  # fmt: skip
+    each = (memory[1000] - memory[100]) / 900
+    yield row("memory of 1,000 clients, ours over the limit", "a straight line through 5 and 100",
+              memory[1000] / (memory[5] + 995 / 95 * (memory[100] - memory[5])), 1.1, at_most=True,
+              repeats=1)  # fmt: skip
+    print(f"each further client takes {each / 1e6:.2f} MB")
+
+
+def starting() -> Iterator[Row]:
+    """CPU seconds, the second of two calls: the first fills the caches."""
+    with tempfile.TemporaryDirectory() as out:
+        train_one = ("train", "--clients", 1, "--episodes", 1, "--eval-episodes", 1, "--out", f"{out}/run",
+                     "--overwrite")  # fmt: skip
+        for name, arguments, goal in (("fedqhd --help", ("--help",), 0.3), ("a run of one episode", train_one, 2)):
+            spent = [command(*arguments)[0] for _ in range(REPEATS + 1)][1:]
+            yield row(f"{name}, ours over the limit", "1 second", float(np.median(spent)), goal, at_most=True,
+                      repeats=REPEATS)  # fmt: skip

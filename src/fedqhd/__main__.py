@@ -1,0 +1,7 @@
+"""`python -m fedqhd`: the command line, for whoever has an interpreter but no path to its scripts."""
+
+import sys
+
+from fedqhd.cli import main
+
+sys.exit(main())

@@ -1,0 +1,46 @@
+"""The same data as event files, for those who look at everything in TensorBoard (extra `tensorboard`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedqhd.interfaces import FedQHDError
+from fedqhd.report.collect import read_json
+
+Point = tuple[str, str, int, float]
+
+
+def points(results: Path) -> Iterator[Point]:
+    """(run, tag, step, value): a run is a method in a preset and setting, its tags are environments."""
+    for c in read_json(results / "curves.json"):
+        run = f"{c['preset']}/{c['method']}-{c['setting']}"
+        for k, value in enumerate(c["iqm"]):
+            yield run, f"training return/{c['env']}", c["every"] * (k + 1), value
+    for r in read_json(results / "main.json"):
+        run = f"{r['preset']}/{r['method']}-{r['setting']}"
+        for name in ("final_return", "greedy_return"):
+            yield run, f"{name}/{r['env']}", r["episodes"], r[name]["iqm"]
+        for name in ("cpu_seconds", "wall_seconds"):
+            yield run, f"{name}/{r['env']}", r["episodes"], r[name]
+
+
+def write_events(results: Path, folder: Path) -> None:
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ModuleNotFoundError as error:
+        raise FedQHDError(
+            f"tensorboard={str(folder)!r} needs TensorBoard: install it with pip install 'fedqhd[tensorboard]'"
+        ) from error
+    writers: dict[str, EventFileWriter] = {}
+    for run, tag, step, value in points(results):
+        if run not in writers:
+            for old in (folder / run).glob("events.out.tfevents.*"):
+                old.unlink()  # a second report replaces the first
+            writers[run] = EventFileWriter(str(folder / run))
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+        writers[run].add_event(Event(step=step, wall_time=step, summary=summary))
+    for writer in writers.values():
+        writer.close()

@@ -1,0 +1,167 @@
+"""`fedqhd reproduce`: every table and figure of the paper, run by run; and `fedqhd report`, what came of it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedqhd.experiment.config import SETTINGS
+from fedqhd.experiment.presets import ENVS, METHODS, PRESETS, TUNED, parse_set
+from fedqhd.interfaces import FedQHDError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedqhd.experiment.pool import Job, Strand
+    from fedqhd.experiment.suite import Plan
+
+WHAT = {
+    "main": "the main table: all methods, environments and settings, in both presets",
+    "tune": "the settings of preset `tuned`: eight quarter-length trials a cell, on seeds that are not reported",
+}
+
+
+def add_reproduce(commands: Any) -> None:
+    listed = "; ".join(f"{name}: {text}" for name, text in WHAT.items())
+    p = commands.add_parser(
+        "reproduce", help="every table and figure of the paper", allow_abbrev=False,
+        description=f"Run what is behind the paper's tables and figures, one run a core. {listed}. What is finished is "
+        "not run again, what was cut off goes on; result files are written from the runs' folders.",
+    )  # fmt: skip
+    p.add_argument("what", metavar="WHAT", help=", ".join(WHAT))
+    for name, choices in (("preset", PRESETS), ("methods", METHODS), ("envs", ENVS), ("settings", SETTINGS)):
+        only = f"only these of {', '.join(choices)}"
+        p.add_argument(f"--{name}", nargs="+", default=list(choices), metavar=name.rstrip("s").upper(), help=only)
+    p.add_argument(
+        "--seeds", nargs="+", type=int, default=None, metavar="SEED", help="only these (3, 5 or 10 from 0 on)"
+    )
+    p.add_argument("--workers", type=int, default=0, help="runs at a time (one a core)")
+    p.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="where the runs are (runs/reproduce)")
+    p.add_argument("--results", default="results", metavar="FOLDER", help="where result files go (results)")
+    p.add_argument("--tuned", default=str(TUNED), metavar="FOLDER", help="tuned settings (the package's configs/tuned)")
+    p.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings over all others, e.g. episodes=50"
+    )
+
+
+def make_plan(args: argparse.Namespace) -> Plan:
+    from fedqhd.experiment.suite import Plan
+    from fedqhd.interfaces import nearest
+
+    chosen = {"preset": PRESETS, "methods": METHODS, "envs": ENVS, "settings": SETTINGS, "what": tuple(WHAT)}
+    for name, choices in chosen.items():
+        given = getattr(args, name)
+        for value in [given] if isinstance(given, str) else given:
+            if value not in choices:
+                near = nearest(value, choices)
+                raise FedQHDError(f"{name}={value!r} is unknown{near}: choose from {', '.join(choices)}")
+    if args.workers < 0:
+        raise FedQHDError(f"workers={args.workers} is not possible: it must be at least 1, or 0 for one a core")
+    for seed in args.seeds or []:
+        if not 0 <= seed < 100:
+            raise FedQHDError(f"seeds={seed} is not possible: those reported are from 0 to 99, the others for tuning")
+    return Plan(
+        presets=args.preset, methods=args.methods, envs=args.envs, settings=args.settings, seeds=args.seeds,
+        out=Path(args.out), tuned=Path(args.tuned), others=parse_set(args.set),
+    )  # fmt: skip
+
+
+def run_reproduce(args: argparse.Namespace) -> int:
+    """0, or 1 where a run failed."""
+    from rich.console import Console
+
+    plan = make_plan(args)
+    console = Console()
+    return {"main": reproduce_main, "tune": tune}[args.what](plan, args, console)
+
+
+def run_strands(strands: list[Strand], total: int, args: argparse.Namespace, console: Console) -> int:
+    """How many failed."""
+    from fedqhd.engines import cores
+    from fedqhd.experiment import pool
+    from fedqhd.report.board import Board
+
+    workers = args.workers or cores()
+    try:
+        with Board(console, total, workers) as board:
+            pool.run(strands, workers, board)
+    except KeyboardInterrupt as stop:
+        stop.add_note("; every run goes on from its last round when the same command is given again")
+        raise
+    return board.fails
+
+
+def run_jobs(jobs: list[Job], args: argparse.Namespace, console: Console) -> int:
+    from fedqhd.experiment.pool import single
+
+    return run_strands([single(job) for job in jobs], len(jobs), args, console)
+
+
+def reproduce_main(plan: Plan, args: argparse.Namespace, console: Console) -> int:
+    from fedqhd.experiment.presets import tuned
+    from fedqhd.experiment.suite import main_jobs
+    from fedqhd.report.collect import collect_main
+
+    bare = [c for c in plan.cells if tuned(c, plan.tuned) is None] if "tuned" in plan.presets else []
+    if bare:
+        console.print(f"note: {len(bare)} cells are not tuned yet and run with the settings tuning starts from",
+                      highlight=False, soft_wrap=True)  # fmt: skip
+    jobs = main_jobs(plan)
+    try:
+        failed = run_jobs(jobs, args, console)
+    finally:
+        rows = collect_main(plan, Path(args.results))
+    console.print(f"{len(rows)} rows are in {args.results}/main.json, their runs in {args.results}/main-runs.json",
+                  highlight=False, soft_wrap=True)  # fmt: skip
+    return int(failed > 0)
+
+
+def tune(plan: Plan, args: argparse.Namespace, console: Console) -> int:
+    from fedqhd.experiment.tune import TRIALS, search
+
+    cells = list(dict.fromkeys(c.source for c in plan.cells))
+    record = Path(args.results) / "tuning.json"
+    strands = [search(plan.out, cell, plan.others, record, plan.tuned) for cell in cells]
+    failed = run_strands(strands, TRIALS * len(cells), args, console)
+    console.print(f"settings are in {plan.tuned}, their trials in {record}", highlight=False, soft_wrap=True)
+    return int(failed > 0)
+
+
+def add_report(commands: Any) -> None:
+    p = commands.add_parser(
+        "report", help="tables, figures and a page from result files", allow_abbrev=False,
+        description="Make RESULTS.md, figures and one self-contained page of what `fedqhd reproduce` wrote.",
+    )  # fmt: skip
+    p.add_argument("--results", default="results", metavar="FOLDER", help="where the result files are (results)")
+    p.add_argument("--out", default="report", metavar="FOLDER", help="where index.html and figures go (report)")
+    p.add_argument("--markdown", default="RESULTS.md", metavar="FILE", help="where the tables go (RESULTS.md)")
+    p.add_argument(
+        "--runs", default="runs/reproduce", metavar="FOLDER", help="runs whose policies are shown (runs/reproduce)"
+    )
+    p.add_argument("--tensorboard", default="", metavar="FOLDER", help="write the same data for TensorBoard, too")
+
+
+def run_report(args: argparse.Namespace) -> None:
+    results, out = Path(args.results), Path(args.out)
+    if not (results / "main.json").exists():
+        raise FedQHDError(f"results={args.results!r} holds no main.json: make it with fedqhd reproduce main")
+    from fedqhd.experiment.suite import Plan
+    from fedqhd.files import write_bytes
+    from fedqhd.report.page import page
+    from fedqhd.report.policies import film
+    from fedqhd.report.tables import results_markdown
+
+    film(Plan(out=Path(args.runs)), results / "policies")
+    write_bytes(args.markdown, results_markdown(results).encode())
+    text, pictures = page(results)
+    for name, picture in pictures.items():
+        write_bytes(out / "figures" / name, picture.encode())
+    write_bytes(out / "index.html", text.encode())
+    written = [args.markdown, f"{out}/index.html", f"{out}/figures/"]
+    if args.tensorboard:
+        from fedqhd.report.tensorboard import write_events
+
+        write_events(results, Path(args.tensorboard))
+        written.append(f"{args.tensorboard} (tensorboard --logdir {args.tensorboard})")
+    print(f"written: {' '.join(written)}")

@@ -1,0 +1,122 @@
+"""Tables and figures, from result files that were made up to know what must come out."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+
+from fedqhd.experiment.config import SETTINGS
+from fedqhd.experiment.presets import ENVS, METHODS, cells
+from fedqhd.report import paper, tables
+from fedqhd.report.collect import row
+from test_cli import fedqhd
+
+LEVEL = {"CartPole-v1": 400.0, "Acrobot-v1": -100.0, "LunarLander-v3": 150.0, "MountainCar-v0": -130.0}
+BETTER = {"fedqhd": 30.0, "oracle-dqn": 50.0, "truncated-fedavg-qhd": 10.0}
+
+
+def record(preset, cell, seeds=5):
+    worth = LEVEL[cell.env] + BETTER.get(cell.method, 0.0)
+    runs = [
+        {"seed": k, "final_return": worth + k, "greedy_return": worth + 2 * k, "cpu_seconds": 60.0 + k,
+         "wall_seconds": 70.0, "env_steps": 1000, "commit": "abc1234"} for k in range(seeds)
+    ]  # fmt: skip
+    learner = "dqn" if "dqn" in cell.method else "least-squares"
+    return {"preset": preset, **cell._asdict(), "command": f"fedqhd train --env {cell.env}", "learner": learner,
+            "episodes": 600, "runs": runs, "failed": []}  # fmt: skip
+
+
+def write_results(folder):
+    """A whole table in both presets, one failed run, learning curves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [record(p, c) for p in ("tuned", "paper") for c in cells()]
+    records[3]["failed"] = [{"seed": 7, "error": "no space left"}]
+    curves = [
+        {"preset": r["preset"], "method": r["method"], "env": r["env"], "setting": r["setting"], "every": 5,
+         "iqm": [LEVEL[r["env"]] * (2 - k / 60) for k in range(60)],
+         "lo": [LEVEL[r["env"]] * (2 - k / 60) - 20 for k in range(60)],
+         "hi": [LEVEL[r["env"]] * (2 - k / 60) + 20 for k in range(60)]} for r in records
+    ]  # fmt: skip
+    for name, rows in (("main-runs", records), ("main", [row(r) for r in records]), ("curves", curves)):
+        (folder / f"{name}.json").write_text(json.dumps(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return write_results(tmp_path_factory.mktemp("report") / "results")
+
+
+@pytest.fixture(scope="module")
+def text(results):
+    return tables.results_markdown(results)
+
+
+def test_ours_stands_beside_the_papers_and_the_best_is_bold(text):
+    line = next(x for x in text.splitlines() if x.startswith("| `fedqhd` |"))
+    assert line.split(" | ")[1].startswith("**432.0** [")
+    assert line.split(" | ")[1].endswith("(466.3)")
+    oracle = next(x for x in text.splitlines() if x.startswith("| `oracle-dqn`† |"))
+    assert "**" not in oracle  # better, but an oracle
+    dqn = next(x for x in text.splitlines() if x.startswith("| `fedavg-dqn` |"))
+    assert dqn.split(" | ")[2] == "–"
+
+
+def test_it_counts_where_fedqhd_is_best(results, text):
+    assert "best of the non-oracle methods in 8 of 8 cells" in text
+    rows = json.loads((results / "main.json").read_text())
+    worse = [{**r, "final_return": {**r["final_return"], "iqm": -1e3}} if r["method"] == "fedqhd"
+             and r["env"] == "Acrobot-v1" else r for r in rows]  # fmt: skip
+    assert tables.wins([r for r in worse if r["preset"] == "tuned"]) == (6, 8)
+
+
+def test_it_says_where_it_falls_short(text):
+    part = text[text.index("What FedQHD was meant to reach") :]
+    verdicts = {line.split(" | ")[0]: line.split(" | ")[-1] for line in part.splitlines()[4:12]}
+    assert verdicts["| CartPole-v1, homogeneous"] == "**short of it** |"  # 432 of 490
+    assert verdicts["| Acrobot-v1, homogeneous"] == "goal |"  # -68 of -82
+    assert verdicts["| LunarLander-v3, heterogeneous"] == "at least |"  # 182 of 175, not of 235
+
+
+def test_failures_are_told(text):
+    assert "seed 7: no space left" in text
+
+
+def test_what_is_missing_is_told(results, tmp_path):
+    rows = json.loads((results / "main.json").read_text())
+    (tmp_path / "main.json").write_text(json.dumps([r for r in rows if r["preset"] == "tuned"][:10]))
+    (tmp_path / "main-runs.json").write_text("[]")
+    text = tables.results_markdown(tmp_path)
+    assert "preset `tuned`: 42 of 52 cells" in text
+    assert "preset `paper`: 52 of 52 cells" in text
+
+
+def test_improvement_is_certain_over_those_always_below(text):
+    lines = [x for x in text.splitlines() if x.startswith("| `distilled-feddqn` | 8 |")]
+    assert lines[0].split(" | ")[3] == "1.00 [1.00, 1.00]"
+
+
+def test_the_papers_figures():
+    assert paper.final_return("fedqhd", "CartPole-v1", "homogeneous") == {"mean": 466.3, "std": 22.3}
+    assert paper.final_return("fedavg-dqn", "CartPole-v1", "heterogeneous") is None
+    assert paper.minutes("oracle-dqn", "LunarLander-v3", "heterogeneous") == {"mean": 130.4, "std": 7.9}
+    won = 0
+    for env, setting in product(ENVS, SETTINGS):
+        means = {m: v["mean"] for m in METHODS if m not in paper.ORACLES and (v := paper.final_return(m, env, setting))}
+        won += max(means, key=means.__getitem__) == "fedqhd"
+    assert won == 5  # as the paper counts
+
+
+def test_report_through_the_command_line(results, tmp_path, text):
+    done = fedqhd("report", "--results", results, "--markdown", tmp_path / "R.md")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "R.md").read_text() == text
+
+
+def test_without_results_it_says_how_to_make_them(tmp_path):
+    done = fedqhd("report", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "results='results' holds no main.json: make it with fedqhd reproduce main" in done.stderr
+    assert list(tmp_path.iterdir()) == []
