@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-kill lint bench bench-check returns methods bench-dqn closed-form learners \
-	options fit-cost robust participation overhead theory clean
+	options fit-cost robust participation overhead theory own-envs export-table docs dist clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -25,6 +25,10 @@ help:
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
 	@echo "make overhead   what checkpoints, validation and aggregation cost"
 	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
+	@echo "make own-envs   environments of other packages, untuned, on three seeds (resumable)"
+	@echo "make export-table  size and error of exported policies"
+	@echo "make docs       the site, into site/"
+	@echo "make dist       sdist and wheel, each installed in a clean environment and tried"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -106,6 +110,20 @@ theory: setup-all
 	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0
 	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
 	$(BIN)/python benchmarks/theory.py
+
+own-envs: setup-all
+	$(BIN)/python benchmarks/own_envs.py
+
+export-table: setup-all
+	$(BIN)/python benchmarks/export.py
+
+docs: setup-all
+	$(BIN)/mkdocs build --strict
+
+dist: setup-all
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) benchmarks/smoke.py dist
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""The command line: `fedqhd train | evaluate | play | export | gap | reproduce | report`."""
+"""The command line: `fedqhd train | evaluate | play | export | doctor | gap | reproduce | report`."""
 
 from __future__ import annotations
 
@@ -98,6 +98,15 @@ def make_parser() -> Parser:
     export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="what to write")
     export.add_argument("--out", required=True, metavar="FILE", help="where to")
 
+    commands.add_parser(
+        "doctor", help="what is installed, which extras are missing, how fast the kernels are here", allow_abbrev=False
+    )
+    completion = commands.add_parser(
+        "completion", help="a script that completes commands and flags in a shell", allow_abbrev=False,
+        description='For bash: eval "$(fedqhd completion bash)" in ~/.bashrc; for zsh: a file _fedqhd in $fpath.',
+    )  # fmt: skip
+    completion.add_argument("shell", metavar="bash|zsh|tcsh", help="whose script")
+
     gap = commands.add_parser(
         "gap", help="what federation cost each client of a finished run, and why; or advice before a run",
         allow_abbrev=False,
@@ -182,6 +191,24 @@ def run_export(args: argparse.Namespace) -> None:
     print(f"written to {path}: {path.stat().st_size:,} bytes")
 
 
+def run_doctor(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from fedqhd.report.doctor import examine
+
+    return examine(Console())
+
+
+def run_completion(args: argparse.Namespace) -> None:
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        raise FedQHDError("completion needs shtab: install it with pip install 'fedqhd[completion]'") from error
+    if args.shell not in shtab.SUPPORTED_SHELLS:
+        raise FedQHDError(f"shell={args.shell!r} is unknown: choose from {', '.join(shtab.SUPPORTED_SHELLS)}")
+    print(shtab.complete(make_parser(), shell=args.shell))
+
+
 def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
     if args.advise:
         run_advise(args, given)
@@ -248,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             others = {
                 "evaluate": run_evaluate, "play": run_play, "export": run_export, "reproduce": run_reproduce,
-                "report": run_report,
+                "report": run_report, "doctor": run_doctor, "completion": run_completion,
             }  # fmt: skip
             return others[args.command](args) or 0
     except FedQHDError as error:
