@@ -1,4 +1,4 @@
-"""The command line: `fedqhd train | evaluate | play | export | doctor | gap | reproduce | report`."""
+"""The command line: `fedqhd train | evaluate | play | export | watch | doctor | gap | reproduce | report`."""
 
 from __future__ import annotations
 
@@ -98,6 +98,12 @@ def make_parser() -> Parser:
     export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="what to write")
     export.add_argument("--out", required=True, metavar="FILE", help="where to")
 
+    watch = commands.add_parser(
+        "watch", help="a page in the browser that follows a run, on this machine alone", allow_abbrev=False
+    )
+    watch.add_argument("run", metavar="RUN", help="folder of a run, also one that is still going")
+    watch.add_argument("--port", type=int, default=8765, help="port of 127.0.0.1 (8765); 0: any that is free")
+
     commands.add_parser(
         "doctor", help="what is installed, which extras are missing, how fast the kernels are here", allow_abbrev=False
     )
@@ -191,6 +197,12 @@ def run_export(args: argparse.Namespace) -> None:
     print(f"written to {path}: {path.stat().st_size:,} bytes")
 
 
+def run_watch(args: argparse.Namespace) -> None:
+    from fedqhd.report.watch import serve
+
+    serve(args.run, args.port, lambda url: print(f"watching {args.run}: {url} (Ctrl-C ends it)", flush=True))
+
+
 def run_doctor(args: argparse.Namespace) -> int:
     from rich.console import Console
 
@@ -275,7 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             others = {
                 "evaluate": run_evaluate, "play": run_play, "export": run_export, "reproduce": run_reproduce,
-                "report": run_report, "doctor": run_doctor, "completion": run_completion,
+                "report": run_report, "watch": run_watch, "doctor": run_doctor, "completion": run_completion,
             }  # fmt: skip
             return others[args.command](args) or 0
     except FedQHDError as error:

@@ -6,7 +6,7 @@ Apart from metrics.jsonl, which is the same to the bit whenever and wherever a r
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +44,8 @@ def distance(payload: Payload, teacher: Payload) -> float | None:
     """Root mean square of what a client sent less what was made of it, relative to the spread of that; None where they
     cannot be compared."""
     for name in ("Q", "W"):
-        sent, made = (np.asarray(p[name]) if name in p else None for p in (payload, teacher))
-        if sent is not None and made is not None and sent.shape == made.shape and sent.dtype.kind in "fc":
+        sent, made = payload.get(name) if isinstance(payload, Mapping) else None, teacher.get(name)
+        if isinstance(sent, np.ndarray) and made is not None and sent.shape == made.shape and sent.dtype.kind in "fc":
             spread = rms(made - made.mean(axis=0))
             d = rms(sent - made)
             return d / spread if spread > 0 and np.isfinite(d) else None
