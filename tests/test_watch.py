@@ -90,7 +90,7 @@ def test_the_page_follows_a_run_to_its_end(cut, browser):
         page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
         page.on("request", lambda r: asked.append(r.url))
         page.goto(f"http://{HOST}:{port}/")
-        page.wait_for_function("document.getElementById('state').textContent.includes('round 3 of 4 is done')")
+        page.wait_for_function("() => document.getElementById('state').textContent.includes('round 3 of 4 is done')")
         assert page.title().startswith("CartPole-v1")
         assert page.inner_text("h1") == "CartPole-v1: fedqhd, heterogeneous"
         lines = {name: page.locator(f"#{name} polyline").count() for name in ("returns", "epsilon", "seconds", "apart")}
@@ -98,13 +98,13 @@ def test_the_page_follows_a_run_to_its_end(cut, browser):
         assert page.locator("#replies polyline").count() == 3
         rows = page.locator("#clients tr").all_inner_texts()
         assert [r.split()[:2] for r in rows[1:]] == [["0", "6"], ["1", "6"], ["2", "6"]]
-        page.wait_for_function("document.getElementById('replay').naturalWidth > 100")
+        page.wait_for_function("() => document.getElementById('replay').naturalWidth > 100")
         assert page.inner_text("#shown") == "after round 3"
         page.select_option("#client", "2")
-        page.wait_for_function("document.getElementById('replay').naturalWidth > 100")
+        page.wait_for_function("() => document.getElementById('replay').naturalWidth > 100")
         go_on()
-        page.wait_for_function("document.getElementById('state').textContent.includes('finished after 4 rounds')")
-        page.wait_for_function("document.getElementById('shown').textContent === 'as the run left it'")
+        page.wait_for_function("() => document.getElementById('state').textContent.includes('finished after 4 rounds')")
+        page.wait_for_function("() => document.getElementById('shown').textContent === 'as the run left it'")
         metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         told = [r.split() for r in page.locator("#clients tr").all_inner_texts()[1:]]
         for i in range(3):

@@ -28,7 +28,8 @@ def note(folder: Path, k: int, seconds: float, server: Server, replies: Sequence
     """Counts are those since the run began."""
     counts = dict.fromkeys(("refused", "left out", "late", "repeated"), 0)
     for key, count in server.counts.items():
-        counts[key.partition("/")[0]] += count
+        kind = key.partition("/")[0]
+        counts[kind] = counts.get(kind, 0) + count
     apart = {str(r.client): distance(r.payload, teacher) for r in replies}
     row = {
         "round": k,

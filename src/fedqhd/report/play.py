@@ -22,8 +22,10 @@ def has_screen() -> bool:
 
 
 def play(policy: Policy, gif: Path | None, seed: int = 0, longest: int | None = None) -> float:
-    """One greedy episode, or its first `longest` frames, written to `gif`, or shown in a window if that is None. Returns
-    its return."""
+    """One greedy episode, or its first `longest` frames, written to `gif`, or shown in a window if that is None.
+
+    Returns its return.
+    """
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env = policy.make_env(render_mode="rgb_array" if gif else "human")

@@ -34,7 +34,7 @@ MOST = 4 << 20
 
 
 def lines_after(file: Path, offset: int) -> tuple[list[Any], int]:
-    """The whole lines of a file from a byte on, and where they end. A file that was begun anew is read from its start."""
+    """The whole lines of a file from a byte on, and where they end; all of a file that was begun anew."""
     if not file.exists():
         return [], 0
     with file.open("rb") as f:
