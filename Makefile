@@ -118,7 +118,7 @@ export-table: setup-all
 	$(BIN)/python benchmarks/export.py
 
 docs: setup-all
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 dist: setup-all
 	rm -rf dist

@@ -19,6 +19,7 @@ from fedqhd.experiment.run import train
 from fedqhd.export import export
 from fedqhd.interfaces import FedQHDError
 from fedqhd.policy import load_policy
+from worlds import CORRIDOR
 
 KINDS = ("fourier", "complex", "symbolic")
 DQN = {"learning_starts": 20, "widths": [16]}
@@ -30,7 +31,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     kinds = [*KINDS, "own_things:waves"]
     train(tiny(folder / "qhd", env="CartPole-v1", setting="heterogeneous", encoder=kinds, clients=4, episodes=30))
-    train(tiny(folder / "one", env="fedqhd-test/Corridor-v0", encoder="symbolic", episodes=30))
+    train(tiny(folder / "one", env=CORRIDOR, encoder="symbolic", episodes=30))
     train(tiny(folder / "dqn", env="CartPole-v1", method="fedavg-dqn", **DQN))
     return folder
 

@@ -21,6 +21,7 @@ from fedqhd.experiment.run import train
 from fedqhd.interfaces import FedQHDError
 from fedqhd.report.watch import HOST, Watched, handler, lines_after, serve
 from test_cli import fedqhd
+from worlds import CORRIDOR
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 120_000
@@ -157,7 +158,7 @@ def test_it_answers_this_machine_alone(cut):
 
 
 def test_an_environment_without_pictures_says_so(tmp_path):
-    train(tiny(tmp_path / "x", env="fedqhd-test/Corridor-v0"))
+    train(tiny(tmp_path / "x", env=CORRIDOR))
     with serving(tmp_path / "x") as port:
         status, why = get(port, "/replay.gif?client=0")
         assert status == 404

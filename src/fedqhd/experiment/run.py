@@ -182,8 +182,8 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):
             exchange.save(folder, engine, federation, server.counted, latest)
-        checkpoint.save(folder, k + 1, latest, parties, totals, which, config.keep)
         rounds_file.note(folder, k, ended - wall, server, replies, latest)
+        checkpoint.save(folder, k + 1, latest, parties, totals, which, config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), engine.cpu_seconds()
         spend({"logging": wall - ended})
