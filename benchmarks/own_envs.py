@@ -41,8 +41,9 @@ random = ", ".join(f"{name} {random_return(env.split()[0]):.2f}" for name, env i
 run_cells(
     "own-envs",
     "Environments of other packages",
-    "Made by `make own-envs`: three clients with different encoders, 300 episodes (highway-env, whose steps are slow: 40), "
-    f"one seed, all settings as they come (scaling finds itself): a first look with nothing tuned. Random play has, over {EPISODES} episodes: {random}.",
+    "Made by `make own-envs`: three clients with different encoders, 300 episodes (highway-env, whose steps are slow: "
+    "40), one seed, all settings as they come (scaling finds itself): a first look, nothing tuned. Random play has, "
+    f"over {EPISODES} episodes: {random}.",
     {
         name: f"--env {env} {COMMON} {'' if '--episodes' in env else '--episodes 300'}".split()
         for name, env in ENVS.items()

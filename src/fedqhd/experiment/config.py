@@ -140,6 +140,16 @@ FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 TYPES: Mapping[str, Any] = typing.get_type_hints(Config)
 
 
+OWN = ("env", "encoder", "aggregate")
+"""Settings that may be things of the user's own."""
+
+
+def named(value: Any) -> Any:
+    """A thing of the user's own by its name; what can stand in a TOML file as it is."""
+    plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    return value if plain else name_of(value)
+
+
 def coerce(name: str, value: Any) -> Any:
     """The value as its setting's type, or one sentence on why it is none. A whole number may stand for a float."""
 
@@ -156,10 +166,9 @@ def coerce(name: str, value: Any) -> Any:
             raise TypeError
         return v
 
-    if name in ("env", "aggregate"):
-        value = name_of(value)
-    elif name == "encoder":
-        value = tuple(name_of(v) for v in (value if isinstance(value, list | tuple) else (value,)))
+    if name in OWN:
+        value = tuple(map(named, value)) if isinstance(value, list | tuple) else named(value)
+        value = (value,) if name == "encoder" and isinstance(value, str) else value
     try:
         return as_type(TYPES[name], value)
     except TypeError:

@@ -137,7 +137,9 @@ def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
-            self.send_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline'; img-src 'self' blob:")
+            self.send_header(
+                "Content-Security-Policy", "default-src 'self' 'unsafe-inline'; img-src 'self' blob: data:"
+            )
             self.end_headers()
             self.wfile.write(body)
 
