@@ -35,7 +35,7 @@ def compiled(header: Path) -> ctypes.CDLL:
 
 def row(run: str, client: int, format: str, folder: Path) -> dict[str, object]:
     policy = fedqhd.load_policy(run, client)
-    S = policy_states([policy], STATES, np.random.default_rng(0)).astype(np.float32)
+    S = policy_states([policy], STATES, np.random.default_rng(1)).astype(np.float32)
     Q = policy.q(S)
     file = export(run, client, format, folder / f"p{client}.{ {'onnx': 'onnx', 'numpy': 'py', 'c': 'h'}[format] }")
     found: dict[str, object] = {"encoder": policy.model.encoder.name, "format": format, "bytes": file.stat().st_size}
