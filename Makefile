@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-kill lint bench bench-check returns methods bench-dqn closed-form learners \
-	options fit-cost robust participation overhead theory own-envs export-table docs dist clean
+	options fit-cost robust participation overhead theory reproduce own-envs export-table docs dist clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -25,7 +25,8 @@ help:
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
 	@echo "make overhead   what checkpoints, validation and aggregation cost"
 	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
-	@echo "make own-envs   environments of other packages, untuned, on three seeds (resumable)"
+	@echo "make reproduce  every table and figure of the paper, and the page (more than a day of one core; resumable)"
+	@echo "make own-envs   environments of other packages, untuned, on one seed (resumable)"
 	@echo "make export-table  size and error of exported policies"
 	@echo "make docs       the site, into site/"
 	@echo "make dist       sdist and wheel, each installed in a clean environment and tried"
@@ -105,9 +106,10 @@ overhead: setup-all
 	$(BIN)/python benchmarks/overhead.py
 
 theory: setup-all
-	$(BIN)/python benchmarks/ablation.py --mode analytic
-	$(BIN)/python benchmarks/ablation.py --mode analytic --over m --sources uniform --lam 1e-6
-	$(BIN)/python benchmarks/ablation.py --mode trained --seeds 0
+	$(BIN)/fedqhd reproduce ablation-dim
+	$(BIN)/fedqhd reproduce ablation-anchors
+	$(BIN)/fedqhd reproduce ablation-anchors --set anchor_source=uniform lam=1e-6
+	cp results/images/ablation-*.png docs/images/
 	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
 	$(BIN)/python benchmarks/theory.py
 
@@ -124,6 +126,11 @@ dist: setup-all
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(PYTHON) benchmarks/smoke.py dist
+
+reproduce: setup-all
+	$(BIN)/fedqhd reproduce tune
+	$(BIN)/fedqhd reproduce all
+	$(BIN)/fedqhd report
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

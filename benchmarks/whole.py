@@ -57,7 +57,8 @@ def steps() -> Iterator[Row]:
                                      {**one, "method": "fedavg-dqn"}])  # fmt: skip
         for D, ours, goal in (("10,000", large, 4), ("2,000", small, 7)):
             yield row(f"a step of a run on {env}, one encoder, D={D}", "fedavg-dqn", dqn / ours, goal, repeats=REPEATS)
-        other = {**one, "setting": "heterogeneous", "round_episodes": max(1, episodes // 2), "anchors": 1000}
+        # Longer, since a federation's first round, in which anchors are encoded and factorised, is dear.
+        other = {**one, "setting": "heterogeneous", "episodes": 8 * episodes, "round_episodes": 4 * episodes}
         ours, distilled = compare([{**other, "dims": [500, 1000, 2000, 5000, 10_000]},
                                    {**other, "method": "distilled-feddqn", "widths": [64, 96, 128]}])  # fmt: skip
         yield row(f"a step of a run on {env}, different encoders", "distilled-feddqn", distilled / ours, 6,

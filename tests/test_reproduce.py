@@ -8,10 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
+from rich.console import Console
 
+from fedqhd import reproduce as command
+from fedqhd.cli import make_parser
 from fedqhd.experiment import tune
 from fedqhd.experiment.config import DQN_METHODS, FIELDS, resolve
 from fedqhd.experiment.pool import send
@@ -27,6 +32,7 @@ from fedqhd.experiment.presets import (
     tuned,
 )
 from fedqhd.experiment.suite import Plan, main_jobs
+from fedqhd.report.board import Board
 from fedqhd.report.policies import film
 from test_cli import fedqhd
 
@@ -114,6 +120,14 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(table):
     assert not any(r["failed"] for r in runs)
 
 
+def test_results_can_be_collected_while_runs_go_on(table, tmp_path):
+    folder, _, args, _ = table
+    done = reproduce("main", folder, *args, "--seeds", 0, 1, 2, 3, "--collect", "--results", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {r["seeds"] for r in json.loads((tmp_path / "main.json").read_text())} <= {1, 2}
+    assert not list(folder.glob("runs/**/3-*"))
+
+
 def test_a_policy_of_the_table_is_filmed_once(table, tmp_path):
     folder, _, _, _ = table
     plan = Plan(out=folder / "runs/reproduce", tuned=folder / "tuned", others=parse_set(TINY))
@@ -130,8 +144,8 @@ def test_ctrl_c_leaves_runs_that_go_on(tmp_path):
     args = ["--preset", "tuned", "--methods", "independent-qhd", "--envs", "MountainCar-v0",
             "--settings", "homogeneous", "--seeds", "0", "--tuned", "tuned", "--set", *TINY, "episodes=200",
             "epsilon_decay=1"]  # fmt: skip
-    command = [sys.executable, "-m", "fedqhd", "reproduce", "main", *args]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [sys.executable, "-m", "fedqhd", "reproduce", "main", *args]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not (found := list(tmp_path.glob("runs/**/checkpoint*"))) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -143,7 +157,7 @@ def test_ctrl_c_leaves_runs_that_go_on(tmp_path):
     (home,) = tmp_path.glob("runs/reproduce/tuned/*/*")
     assert not (home / "summary.json").exists()
     assert not (home / "lock").exists()
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert "resumed after round" in (home / "log.txt").read_text()
 
@@ -227,6 +241,34 @@ def test_other_settings_have_other_folders_and_defaults_by_another_name_have_not
     assert a != b
     assert job_config(tmp_path, cell, 0, {**own, "gamma": FIELDS["gamma"].default}).folder == a
     assert job_config(tmp_path, cell, 1, own).folder.name.partition("-")[2] == a.name.partition("-")[2]
+
+
+def test_the_estimate_counts_what_is_left_by_kind():
+    def job(kind, share=0.0):
+        return SimpleNamespace(kind=kind, folder=Path(kind), progress=lambda: share, name=kind)
+
+    board = Board(Console(quiet=True), total=10, workers=2)
+    assert board.left([], [job("new")]) is None
+    for kind, seconds in (("slow", 100.0), ("slow", 140.0), ("fast", 10.0)):
+        board.finished(job(kind), {"wall_seconds": seconds}, before=True)
+    board.begun[Path("slow")] = time.monotonic(), 0.5
+    # Half of a slow one, a slow, a fast, and four that are not known yet: 60 + 120 + 10 + 4 * 250 / 3, by two workers.
+    assert board.left([job("slow", 0.5)], [job("slow"), job("fast")]) == pytest.approx((190 + 1000 / 3) / 2)
+
+
+@pytest.mark.parametrize(("what", "parts"), [
+    ("all", ["main", "cost", "ablation-dim", "ablation-anchors", "scalability", "robustness"]),
+    ("curves", ["main"]), ("cost", ["cost"]),
+])  # fmt: skip
+def test_what_each_word_runs(what, parts, monkeypatch):
+    ran = []
+    monkeypatch.setattr(command, "reproduce_main", lambda plan, *_: ran.append(("main", plan)) or 0)
+    monkeypatch.setattr(command, "reproduce_study", lambda name, plan, *_: ran.append((name, plan)) or name == "cost")
+    args = make_parser().parse_args(["reproduce", what])
+    assert command.run_reproduce(args) == int("cost" in parts)  # one that fails is told at the end
+    assert [name for name, _ in ran] == parts
+    if what == "curves":
+        assert (ran[0][1].presets, ran[0][1].envs) == (["tuned"], ["CartPole-v1", "LunarLander-v3"])
 
 
 # --- the tuner, with made-up outcomes ---

@@ -149,17 +149,17 @@ def _encode(kind, z, Omega, b, items, lo, hi, out):  # type: ignore[no-untyped-d
 
 @_jit
 def _dot(x, y):  # type: ignore[no-untyped-def]
-    total = f32(0.0)
+    total = y.dtype.type(0)
     for d in range(x.shape[0]):
-        total += f32(x[d]) * y[d]
+        total += y.dtype.type(x[d]) * y[d]
     return total
 
 
 @_jit
 def _two_dots(x, y, z):  # type: ignore[no-untyped-def]
-    xy = xz = f32(0.0)
+    xy = xz = y.dtype.type(0)
     for d in range(x.shape[0]):
-        t = f32(x[d])
+        t = y.dtype.type(x[d])
         xy += t * y[d]
         xz += t * z[d]
     return xy, xz
@@ -167,9 +167,9 @@ def _two_dots(x, y, z):  # type: ignore[no-untyped-def]
 
 @_jit
 def _four_dots(x, w0, w1, w2, w3):  # type: ignore[no-untyped-def]
-    q0 = q1 = q2 = q3 = f32(0.0)
+    q0 = q1 = q2 = q3 = w0.dtype.type(0)
     for d in range(x.shape[0]):
-        t = f32(x[d])
+        t = w0.dtype.type(x[d])
         q0 += t * w0[d]
         q1 += t * w1[d]
         q2 += t * w2[d]
@@ -200,7 +200,7 @@ def _add_values(x, W, lo, hi, q):  # type: ignore[no-untyped-def]
 @_jit
 def _add_one(w, x, c):  # type: ignore[no-untyped-def]
     for d in range(w.shape[0]):
-        w[d] += c * f32(x[d])
+        w[d] += c * w.dtype.type(x[d])
 
 
 @njit(cache=True, inline="always")
@@ -348,7 +348,8 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, 
 @_jit
 def _add_four(w, x0, x1, x2, x3, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
     for d in range(w.shape[0]):
-        w[d] += c0 * f32(x0[d]) + c1 * f32(x1[d]) + c2 * f32(x2[d]) + c3 * f32(x3[d])
+        t = w.dtype.type
+        w[d] += c0 * t(x0[d]) + c1 * t(x1[d]) + c2 * t(x2[d]) + c3 * t(x3[d])
 
 
 @_jit
@@ -452,7 +453,7 @@ def quantise(phi, scale, row):  # type: ignore[no-untyped-def]
 
 @_jit
 def bellman(r, discount, a, Q, Q_V, trace, double, low, high, value, y, residual):  # type: ignore[no-untyped-def]
-    """Targets of consecutive transitions, the last first, into y, and y - Q_V in each row's action into residual:
+    """Targets of consecutive transitions, the last first, into y, and y - Q_V of each row's action into residual:
 
     y_t = clip(r_t + discount_t v_t+1),   v_t = (1 - trace) max_a Q(s_t, a) + trace y_t
 
@@ -461,18 +462,37 @@ def bellman(r, discount, a, Q, Q_V, trace, double, low, high, value, y, residual
     """
     squares = 0.0
     for t in range(len(r) - 1, -1, -1):
-        k = a[t]
-        best = Q[t].max()
+        k, choice = a[t], _argmax(Q[t])
+        best = Q[t, choice]
         if double:
-            best = min(best, Q_V[t, Q[t].argmax()])
+            best = min(best, Q_V[t, choice])
         y[t] = min(max(r[t] + discount[t] * value, low), high)
         residual[t] = 0
         value = best
         if k >= 0:
             value += trace * (y[t] - best)
-            residual[t, k] = y[t] - Q_V[t, k]
+            residual[t] = y[t] - Q_V[t, k]
             squares += (y[t] - Q[t, k]) ** 2
     return value, squares
+
+
+@_jit
+def values(X, W, Q):  # type: ignore[no-untyped-def]
+    """Q = X W^T for rows W of a few actions: general products of matrices are made for many."""
+    for t in range(X.shape[0]):
+        for k in range(W.shape[0]):
+            Q[t, k] = 0
+        _add_values(X[t], W, 0, X.shape[1], Q[t])
+
+
+@_jit
+def add_products(X, a, residual, b):  # type: ignore[no-untyped-def]
+    """b_k += sum of residual_t X_t over the rows of action k: a row counts for its action alone."""
+    rows = np.arange(X.shape[0])
+    for lo in range(0, X.shape[1], STORED_BLOCK):
+        hi = min(lo + STORED_BLOCK, X.shape[1])
+        for k in range(b.shape[0]):
+            _add_features(X, rows, a, k, residual, lo, hi, b[k, lo:hi])
 
 
 @_jit

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
 WHAT = {
     "main": "the main table: all methods, environments and settings, in both presets",
     "tune": "the settings of preset `tuned`: eight quarter-length trials a cell, on seeds that are not reported",
+    "cost": "where the time of the main table's runs went, on three seeds, and what travelled",
+    "curves": "learning curves on CartPole and LunarLander, of the main table's runs",
+    "ablation-dim": "the federation gap as D grows, without training and with it",
+    "ablation-anchors": "the same as the number of anchors passes D",
+    "scalability": "FedQHD with 1, 2, 5 and 20 clients",
+    "robustness": "policies with damaged hypervectors and fewer bits, beside a DQN's",
+    "all": "all of these but tune",
 }
 
 
@@ -36,6 +46,7 @@ def add_reproduce(commands: Any) -> None:
     p.add_argument(
         "--seeds", nargs="+", type=int, default=None, metavar="SEED", help="only these (3, 5 or 10 from 0 on)"
     )
+    p.add_argument("--collect", action="store_true", help="run nothing, write the result files from what is there")
     p.add_argument("--workers", type=int, default=0, help="runs at a time (one a core)")
     p.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="where the runs are (runs/reproduce)")
     p.add_argument("--results", default="results", metavar="FOLDER", help="where result files go (results)")
@@ -73,11 +84,57 @@ def run_reproduce(args: argparse.Namespace) -> int:
 
     plan = make_plan(args)
     console = Console()
-    return {"main": reproduce_main, "tune": tune}[args.what](plan, args, console)
+    parts = [w for w in WHAT if w not in ("tune", "all", "curves")] if args.what == "all" else [args.what]
+    failed = 0
+    for what in parts:
+        if len(parts) > 1:
+            console.rule(what, align="left")
+        if what == "tune":
+            failed += tune(plan, args, console)
+        elif what in ("main", "curves"):
+            failed += reproduce_main(plan if what == "main" else narrowed(plan), args, console)
+        else:
+            failed += reproduce_study(what, plan, args, console)
+    return int(failed > 0)
+
+
+def narrowed(plan: Plan) -> Plan:
+    """The two environments and the preset of which the paper draws learning curves."""
+    from fedqhd.experiment.suite import SCALED
+
+    envs = [e for e in plan.envs if e in SCALED] or plan.envs
+    return dataclasses.replace(plan, presets=plan.presets[:1], envs=envs)
+
+
+def reproduce_study(what: str, plan: Plan, args: argparse.Namespace, console: Console) -> int:
+    """Its runs, then its result file."""
+    from fedqhd.experiment import suite
+    from fedqhd.report import studies
+
+    results = Path(args.results)
+    collect: Callable[..., None]
+    if what == "cost":
+        plan = dataclasses.replace(plan, seeds=plan.seeds or suite.THREE)
+        jobs, collect = suite.main_jobs(plan), studies.collect_cost
+    elif what == "scalability":
+        jobs, collect = suite.scalability_jobs(plan), studies.collect_scalability
+    elif what == "robustness":
+        jobs, collect = suite.robustness_jobs(plan), studies.collect_robustness
+    else:
+        over = {"ablation-dim": "D", "ablation-anchors": "m"}[what]
+        jobs, collect = suite.ablation_jobs(plan, over), partial(studies.collect_ablation, over=over)
+    failed = run_jobs(jobs, args, console)
+    console.print(f"making the result file of {what}", highlight=False)
+    collect(plan, results=results)
+    file = "ablation" if what.startswith("ablation") else what
+    console.print(f"what came of it is in {results}/{file}.json", highlight=False, soft_wrap=True)
+    return failed
 
 
 def run_strands(strands: list[Strand], total: int, args: argparse.Namespace, console: Console) -> int:
     """How many failed."""
+    if args.collect:
+        return 0
     from fedqhd.engines import cores
     from fedqhd.experiment import pool
     from fedqhd.report.board import Board
@@ -112,20 +169,22 @@ def reproduce_main(plan: Plan, args: argparse.Namespace, console: Console) -> in
         failed = run_jobs(jobs, args, console)
     finally:
         rows = collect_main(plan, Path(args.results))
-    console.print(f"{len(rows)} rows are in {args.results}/main.json, their runs in {args.results}/main-runs.json",
-                  highlight=False, soft_wrap=True)  # fmt: skip
-    return int(failed > 0)
+    console.print(f"{len(rows)} rows are in {args.results}/main.json, their runs in {args.results}/main-runs.json; "
+                  "fedqhd report makes tables and a page of them", highlight=False, soft_wrap=True)  # fmt: skip
+    return failed
 
 
 def tune(plan: Plan, args: argparse.Namespace, console: Console) -> int:
     from fedqhd.experiment.tune import TRIALS, search
 
+    if args.collect:
+        raise FedQHDError("collect=True is not possible with tune: what a search chose is written when it ends")
     cells = list(dict.fromkeys(c.source for c in plan.cells))
     record = Path(args.results) / "tuning.json"
     strands = [search(plan.out, cell, plan.others, record, plan.tuned) for cell in cells]
     failed = run_strands(strands, TRIALS * len(cells), args, console)
     console.print(f"settings are in {plan.tuned}, their trials in {record}", highlight=False, soft_wrap=True)
-    return int(failed > 0)
+    return failed
 
 
 def add_report(commands: Any) -> None:
@@ -150,10 +209,11 @@ def run_report(args: argparse.Namespace) -> None:
     from fedqhd.files import write_bytes
     from fedqhd.report.page import page
     from fedqhd.report.policies import film
+    from fedqhd.report.study_tables import studies
     from fedqhd.report.tables import results_markdown
 
     film(Plan(out=Path(args.runs)), results / "policies")
-    write_bytes(args.markdown, results_markdown(results).encode())
+    write_bytes(args.markdown, results_markdown(results, studies(results)).encode())
     text, pictures = page(results)
     for name, picture in pictures.items():
         write_bytes(out / "figures" / name, picture.encode())

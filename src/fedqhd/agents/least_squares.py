@@ -35,7 +35,7 @@ ALARM = 2.0
 DENSE = 4096
 """Features up to which D x D matrices are kept; beyond, conjugate gradients on the stored rows."""
 CG_STEPS = 10
-SWEEP = 512
+SWEEP = 128
 """Rows that a sweep takes at a time."""
 LAMBDAS = 10.0 ** np.arange(-2, 2.5, 0.5)
 """Among which leave-one-out chooses, by its error on at most LOO_ROWS rows."""
@@ -50,10 +50,14 @@ class LeastSquaresQHD(QHD):
         c, p, actions = self.settings, len(self._phi), self.W.shape[1]
         if c.explore == "bonus":
             self.epsilon = 0.0
-        # In double precision sums over clients equal the sum over all; alone, single is enough and twice as fast.
-        dtype = np.float64 if c.exchange == "statistics" else np.float32
+        # A sweep is bound by reading X, which int8 makes four times shorter. In double precision, on the other hand,
+        # sums over clients equal the sum over all.
+        rounded = c.features == "int8" and c.exchange != "statistics"
+        dtype = np.int8 if rounded else np.float64 if c.exchange == "statistics" else np.float32
+        self._scale = np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
+        self._work = np.result_type(dtype, np.float32)
         self.memory = Trajectories(c.replay_size, self.encoder.n, p, dtype)
-        self.normal = NormalEquations(actions, p if p <= DENSE else 0)
+        self.normal = NormalEquations(actions, p if p <= DENSE else 0, float(self._scale))
         self.V = np.zeros((p, actions))
         self.lam, self.rho, self.alarms = c.fit_lam, c.damping, 0
         self.low, self.high = np.inf, -np.inf
@@ -86,8 +90,16 @@ class LeastSquaresQHD(QHD):
     def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
         self._look(s)
         kernels.refresh(*self._args, s, self._seen, self._phi)
-        if self.memory.add(s, self._phi, a, r, discount, first=not self._rewards):
+        if self.memory.add(s, self._kept(self._phi), a, r, discount, first=not self._rewards):
             self.normal.reset()
+
+    def _kept(self, phi: Array) -> Array:
+        """Phi as the memory has it: scale * X."""
+        if self.memory.X.dtype != np.int8:
+            return phi
+        x = np.empty(len(phi), np.int8)
+        kernels.quantise(phi, self._scale, x)
+        return x
 
     def _close(self) -> None:
         """The end of an episode: keep the range of returns it showed and, if it was cut off, its last state, from
@@ -112,43 +124,64 @@ class LeastSquaresQHD(QHD):
             self.fit(self.settings.sweeps)
 
     def rows(self) -> tuple[Array, Array]:
-        """(X, a) of all that is remembered."""
+        """(X, a) of all that is remembered, X in units of the scale it is kept by."""
         return self.memory.X[: self.memory.size], self.memory.a[: self.memory.size]
 
-    def targets(self, W: Array, V: Array) -> tuple[Array, Array, float]:
-        """(y, b, e): what W makes of the memory as targets, b_a = X_a^T (y - X_a V_a), and W's Bellman error, root
-        mean square.
+    def values(self, W: Array) -> Array:
+        """Q of all that is remembered."""
+        X, _ = self.rows()
+        Q = np.empty((len(X), W.shape[1]), self._work)
+        kernels.values(X, self._weights(W), Q)
+        return Q
+
+    def _weights(self, W: Array) -> Array:
+        """For X as it is kept; in C order, in which the kernels are fast."""
+        return np.ascontiguousarray(self._scale * W.T, self._work)
+
+    def targets(self, W: Array, Q_V: Array) -> tuple[Array, Array, float]:
+        """(y, b, e): what W makes of the memory as targets, b_a = X_a^T (y - Q_V), and W's Bellman error, root mean
+        square.
 
         One pass from the last row to the first: a block's values, targets and products are made while it is in the
         cache, and y needs what comes after it.
         """
-        c, m, (X, a) = self.settings, self.memory, self.rows()
+        c, m, (X, a), weights = self.settings, self.memory, self.rows(), self._weights(W)
         low, high = (self.low, self.high) if c.clip == "returns" else (-np.inf, np.inf)
-        weights = np.hstack([W, V]).astype(X.dtype)
-        y, b, value, squares = np.empty(m.size, X.dtype), np.zeros(V.shape), 0.0, 0.0
-        residual = np.empty((SWEEP, V.shape[1]), X.dtype)
+        y, residual, Q = (np.empty(shape, self._work) for shape in (m.size, SWEEP, (SWEEP, len(weights))))
+        b, value, squares = np.zeros(weights.shape), 0.0, 0.0
         for hi in range(m.size, 0, -SWEEP):
-            block = slice(max(hi - SWEEP, 0), hi)
-            Q, R = X[block] @ weights, residual[: hi - block.start]
-            value, part = kernels.bellman(
-                m.r[block], m.discount[block], a[block], Q[:, : V.shape[1]], Q[:, V.shape[1] :],
-                c.trace, c.double_q == "clipped", low, high, value, y[block], R,
+            block, part = slice(max(hi - SWEEP, 0), hi), np.zeros_like(weights)
+            n = hi - block.start
+            kernels.values(X[block], weights, Q[:n])
+            value, more = kernels.bellman(
+                m.r[block], m.discount[block], a[block], Q[:n], Q_V[block], c.trace, c.double_q == "clipped", low, high,
+                value, y[block], residual[:n],
             )  # fmt: skip
-            squares += part
-            b += X[block].T @ R
-        return y, b, float(np.sqrt(squares / max(int(np.count_nonzero(a >= 0)), 1)))
+            squares += more
+            kernels.add_products(X[block], a[block], residual[:n], part)
+            b += part
+        return y, self._scale * b.T, float(np.sqrt(squares / max(int(np.count_nonzero(a >= 0)), 1)))
+
+    def _gram_times(self, P: Array) -> Array:
+        """X_a^T X_a P_a for each action."""
+        X, a = self.rows()
+        chosen = np.take_along_axis(self.values(P), np.maximum(a, 0)[:, None], 1)[:, 0]
+        b = np.zeros(P.T.shape, self._work)
+        kernels.add_products(X, a, chosen, b)
+        return self._scale * b.T.astype(np.float64)
 
     def fit(self, sweeps: int) -> None:
         """Sweeps of W_a <- W_a + rho (fit_a(y) - W_a), or none of them if they lead away."""
         self._new = 0
         W, V = self._rows.T.astype(np.float64), self.V
-        y, b, first = self.targets(W, V)
+        Q_V = self.values(V)
+        y, b, first = self.targets(W, Q_V)
         solve = self._solver(y, b)
         error = first
         for _ in range(sweeps):
             W += self.rho * (V + solve(b) - W)
             before = error
-            _, b, error = self.targets(W, V)
+            _, b, error = self.targets(W, Q_V)
             self.rho = min(1.0, 1.2 * self.rho) if error <= before else max(LEAST_RHO, 0.5 * self.rho)
             self.updates += 1
         if error <= ALARM * first or first == 0:
@@ -164,14 +197,14 @@ class LeastSquaresQHD(QHD):
     def _solver(self, y: Array, b: Array) -> Callable[[Array], Array]:
         X, a = self.rows()
         if X.shape[1] > DENSE:
-            return ConjugateGradients(X, a, self.W.shape[1], self.lam, CG_STEPS).solve
+            return ConjugateGradients(self._gram_times, b.shape, self.lam, CG_STEPS).solve
         G = self.normal.absorb(X, a)
         if self.settings.ridge == "leave-one-out" and len(X) >= 2 * self._lam_rows:
             self._choose_lam(G, y, b)
         try:
             # As precise as the features are: in single precision twice as fast, and a solution good to 1e-3 is enough
             # for a damped step towards it.
-            factors = Factors(G.astype(X.dtype), self.lam)
+            factors = Factors(G.astype(self._work), self.lam)
         except np.linalg.LinAlgError:
             factors = self._factors(G)
         if self.settings.explore == "bonus":
@@ -184,7 +217,8 @@ class LeastSquaresQHD(QHD):
         k = int(np.bincount(a[a >= 0]).argmax())
         rows = np.flatnonzero(a == k)
         some = rows[:: -(-len(rows) // LOO_ROWS)]
-        errors = leave_one_out(G[k], b[:, k], X[some], y[some] - X[some] @ self.V[:, k], LAMBDAS)
+        Z = self._scale * X[some].astype(np.float64)
+        errors = leave_one_out(G[k], b[:, k], Z, y[some] - Z @ self.V[:, k], LAMBDAS)
         self.lam, self._lam_rows = float(LAMBDAS[errors.argmin()]), len(X)
 
     def _factors(self, G: Array) -> Factors:
@@ -205,7 +239,7 @@ class LeastSquaresQHD(QHD):
     def statistics(self) -> tuple[Array, Array]:
         """(G, b): X_a^T X_a and X_a^T (y - X_a W_a) of each action, all that a sweep needs of this client's data."""
         W = self._rows.T.astype(np.float64)
-        return self.normal.absorb(*self.rows()), self.targets(W, W)[1]
+        return self.normal.absorb(*self.rows()), self.targets(W, self.values(W))[1]
 
     def sync_target(self) -> None:
         self.V[:] = self._rows.T
@@ -229,5 +263,8 @@ class LeastSquaresQHD(QHD):
         self._rewards = [(float(r), float(discount)) for r, discount in p["rewards"]]
         self._awaited, self._whiten = p.get("awaited"), p.get("whiten")
         self.memory.restore(under(p, "memory."))
-        self.memory.X[: self.memory.size] = self.encoder.features(self.memory.s[: self.memory.size])
+        for row, s in enumerate(self.memory.s[: self.memory.size]):
+            self._look(s)
+            kernels.refresh(*self._args, s, self._seen, self._phi)
+            self.memory.X[row] = self._kept(self._phi)
         self.normal.reset()

@@ -105,7 +105,7 @@ def make_qhd(c: Config, client: int, public: Public, actions: int) -> Agent:
 
 def features_of(c: Config, encoder: BaseEncoder) -> str:
     """How this encoder's hypervectors are kept."""
-    if not encoder.fused and c.learner == "replay" and c.features == "int8":
+    if not encoder.fused and c.learner != "online" and c.features == "int8":
         raise FedQHDError(
             f"features=int8 needs every feature within 1/sqrt(D), which encoder={encoder.name!r} does not promise: "
             "choose float32 or recompute"

@@ -75,13 +75,15 @@ def memory_need(c: Config, D: int, actions: int) -> int:
 
 
 def kept_as(c: Config, own: bool | None = None) -> str:
-    """How a memory keeps its hypervectors. A replay's are rounded to int8 by default, the fastest at any D; those of an
-    encoder of the user's `own` (by default: if the first is one) may not fit that."""
+    """How a memory keeps its hypervectors: by default rounded to int8, the fastest at any D; those of an encoder of the
+    user's `own` (if not said: if the first is one) may not fit that."""
     own = ":" in c.encoder[0] if own is None else own
     if c.method not in QHD_METHODS or c.learner == "online":
         return "recompute"
-    if c.learner == "least-squares":
-        return "float64" if c.exchange == "statistics" else "float32"
+    if c.learner == "least-squares" and c.exchange == "statistics":
+        return "float64"
+    if c.learner == "least-squares" and c.features == "recompute":
+        return "float32"  # a fit goes through all of them many times: they are always kept
     return c.features if c.features != "auto" else "float32" if own else "int8"
 
 

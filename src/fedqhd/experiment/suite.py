@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedqhd.experiment.ablation import ANCHORS, CLIENTS, DIMENSIONS, MODES
 from fedqhd.experiment.config import SETTINGS
 from fedqhd.experiment.pool import Job
 from fedqhd.experiment.presets import ENVS, METHODS, PRESETS, TUNED, Cell, cells, job_config, seeds, settings
@@ -56,3 +57,64 @@ def main_jobs(plan: Plan) -> list[Job]:
                     job = main_job(plan, preset, cell, seed)
                     found.setdefault(job.folder, job)
     return list(found.values())
+
+
+SCALES = (1, 2, 5, 20)
+SCALED = ("CartPole-v1", "LunarLander-v3")
+SCALED_EPISODES = 500
+THREE = (0, 1, 2)
+"""The seeds of everything but the main table, where none are given."""
+
+
+def scaled(plan: Plan, cell: Cell, clients: int) -> dict[str, Any]:
+    return {**settings("tuned", cell, plan.tuned), "episodes": SCALED_EPISODES, **plan.others, "clients": clients}
+
+
+def scalability_job(plan: Plan, cell: Cell, clients: int, seed: int) -> Job:
+    """FedQHD as tuned for five clients, with other numbers of them."""
+    config = job_config(plan.out / "scalability", cell, seed, scaled(plan, cell, clients))
+    return Job(f"{cell.env} {cell.setting}, N={clients}, seed {seed}", f"N={clients} {cell.name}", config)
+
+
+def scalability_cells(plan: Plan) -> list[Cell]:
+    return cells(["fedqhd"], [e for e in SCALED if e in plan.envs], plan.settings)
+
+
+def scalability_jobs(plan: Plan) -> list[Job]:
+    return [
+        scalability_job(plan, cell, clients, seed)
+        for seed in plan.seeds or THREE for clients in SCALES for cell in scalability_cells(plan)
+    ]  # fmt: skip
+
+
+TRAINED = {"D": DIMENSIONS, "m": [(D, m) for D, m in ANCHORS if m not in (384, 640, 768)]}
+ABLATED = {
+    "env": "CartPole-v1", "method": "fedqhd", "setting": "heterogeneous", "learner": "least-squares",
+    "clients": CLIENTS, "episodes": 80, "round_episodes": 10, "anchor_source": "rollout", "lam": 1e-2,
+}  # fmt: skip
+"""Of the trained ablations; the analytic ones take from it what they need."""
+
+
+def ablation_job(plan: Plan, D: int, m: int, mode: str, seed: int) -> Job:
+    own = {**ABLATED, **plan.others, "dims": [D], "anchors": m, "compile": mode}
+    cell = Cell("fedqhd", str(own["env"]), "heterogeneous")
+    config = job_config(plan.out / "ablation", cell, seed, own)
+    return Job(f"D={D} m={m} {mode}, seed {seed}", f"ablation {D} {m}", config)
+
+
+def ablation_jobs(plan: Plan, over: str) -> list[Job]:
+    return [
+        ablation_job(plan, D, m, mode, seed) for seed in plan.seeds or THREE for D, m in TRAINED[over] for mode in MODES
+    ]
+
+
+DAMAGED = {"fedqhd": "fedqhd", "dqn": "fedavg-dqn"}
+"""Whose policies are damaged, side by side: with one encoder or network for all."""
+
+
+def robustness_jobs(plan: Plan) -> list[Job]:
+    seeds = plan.seeds or range(5)
+    return [
+        main_job(plan, "tuned", Cell(method, env, "homogeneous"), seed)
+        for seed in seeds for env in plan.envs for method in DAMAGED.values()
+    ]  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -27,6 +28,8 @@ class Board(Watcher):
         self.live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
         self.done = self.fails = 0
         self.seconds: dict[str, list[float]] = defaultdict(list)
+        self.begun: dict[Path, tuple[float, float]] = {}
+        """When each run started, and how far it was then."""
         self.said = time.monotonic()
 
     def __enter__(self) -> Board:
@@ -44,6 +47,9 @@ class Board(Watcher):
     def begin(self, waiting: int) -> None:
         self.say(f"{self.done} runs are there, {max(self.total - self.done, waiting)} to go, {self.workers} at a time")
 
+    def started(self, job: Job) -> None:
+        self.begun[job.folder] = time.monotonic(), job.progress()
+
     def finished(self, job: Job, summary: Mapping[str, Any], *, before: bool) -> None:
         self.done += 1
         self.seconds[job.kind].append(summary["wall_seconds"])
@@ -59,21 +65,27 @@ class Board(Watcher):
         self.total -= 1
         self.say(f"{job.name}: another process has it in hand, left to it")
 
-    def expected(self, job: Job) -> float | None:
-        """Seconds that a run is likely to take: as its kind took, or as all took."""
-        every = self.seconds.get(job.kind) or [s for kind in self.seconds.values() for s in kind]
-        return sum(every) / len(every) if every else None
+    def projected(self, job: Job) -> float | None:
+        """Seconds that a running one will have taken, if it goes on as it does."""
+        at, share = self.begun[job.folder]
+        done = job.progress() - share
+        return (time.monotonic() - at) / done if done > 0.05 else None
 
-    def left(self, running: Iterable[Job], waiting: Iterable[Job]) -> float | None:
-        """Seconds until all is done."""
-        running, waiting = list(running), list(waiting)
-        shares = [(job, 1 - job.progress()) for job in running] + [(job, 1.0) for job in waiting]
-        known = [(e, share) for job, share in shares if (e := self.expected(job)) is not None]
-        if not known:
+    def left(self, running: Sequence[Job], waiting: Sequence[Job]) -> float | None:
+        """Seconds until all is done: runs take as long as those of their kind did, or as all did."""
+        seconds = {kind: list(all_of_it) for kind, all_of_it in self.seconds.items()}
+        for job in running:
+            if (guess := self.projected(job)) is not None:
+                seconds.setdefault(job.kind, []).append(guess)
+        every = [s for kind in seconds.values() for s in kind]
+        if not every:
             return None
-        unknown = max(0, self.total - self.done - self.fails - len(shares))
-        mean = sum(e for e, _ in known) / len(known)
-        return (sum(e * share for e, share in known) + unknown * mean) / self.workers
+        mean = sum(every) / len(every)
+        means = {kind: sum(s) / len(s) for kind, s in seconds.items()}
+        unknown = max(0, self.total - self.done - self.fails - len(running) - len(waiting))
+        work = sum(means.get(job.kind, mean) * (1 - job.progress()) for job in running)
+        work += sum(means.get(job.kind, mean) for job in waiting) + unknown * mean
+        return work / self.workers
 
     def tick(self, running: Iterable[Job], waiting: Iterable[Job]) -> None:
         running, waiting = list(running), list(waiting)

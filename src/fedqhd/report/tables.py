@@ -183,7 +183,8 @@ chance that a run of fedqhd is better than one of the method in the same cell. I
 """
 
 
-def results_markdown(results: Path) -> str:
+def results_markdown(results: Path, others: Sequence[str] = ()) -> str:
+    """`others` are the lines of what is not in the main table."""
     rows, records = read_json(results / "main.json"), read_json(results / "main-runs.json")
     lines = [HEAD]
     for preset in PRESETS:
@@ -207,5 +208,4 @@ def results_markdown(results: Path) -> str:
         lines += [SCORES, *comparison(records, preset)]
         lines += ["CPU / wall minutes a run on one core, training and federation (the paper's wall minutes):", "",
                   *cost_table(here)]  # fmt: skip
-    lines += [*missing(rows), *failures(records), *commands(records)]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, *missing(rows), *failures(records), *others, *commands(records)]).rstrip() + "\n"

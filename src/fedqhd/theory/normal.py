@@ -7,6 +7,7 @@ For the rows X_a of the states in which action a was taken,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ def add_grams(G: Array, X: Array, a: Array) -> Array:
     """G_a += X_a^T X_a for each action, G (A, p, p) in double precision. Rows with a < 0 belong to none.
 
     A block's products are summed in the precision of X, blocks in double: an error of 1e-7 in entries of at most
-    BLOCK / p, far below any useful lam.
+    BLOCK / p, far below any useful lam. Whole numbers up to 127 have no error at all.
     """
     for lo in range(0, len(X), BLOCK):
         for k in range(len(G)):
             rows = X[lo : lo + BLOCK][a[lo : lo + BLOCK] == k]
+            rows = rows.astype(np.result_type(X.dtype, np.float32), copy=False)
             if len(rows):
                 G[k] += rows.T @ rows
     return G
@@ -39,8 +41,10 @@ class NormalEquations:
     when they were asked for, and rebuilding from the rows gives the same bits.
     """
 
-    def __init__(self, actions: int, p: int) -> None:
+    def __init__(self, actions: int, p: int, scale: float = 1.0) -> None:
         self.G = np.zeros((actions, p, p))
+        self.scale = scale
+        """Of the rows, which may be kept as whole numbers."""
         self.rows = 0
 
     def reset(self) -> None:
@@ -48,11 +52,14 @@ class NormalEquations:
         self.rows = 0
 
     def absorb(self, X: Array, a: Array) -> Array:
-        """X_a^T X_a of all the given rows, of which the first `self.rows` are known."""
+        """X_a^T X_a of all the given rows times the scale, of which the first `self.rows` are known."""
         whole = len(X) // BLOCK * BLOCK
         add_grams(self.G, X[self.rows : whole], a[self.rows : whole])
         self.rows = whole
-        return add_grams(self.G.copy(), X[whole:], a[whole:])
+        G = add_grams(self.G.copy(), X[whole:], a[whole:])
+        if self.scale != 1:
+            G *= self.scale**2
+        return G
 
 
 class Factors:
@@ -113,18 +120,17 @@ def leave_one_out(G: Array, b: Array, X: Array, y: Array, lams: Array) -> Array:
 
 
 class ConjugateGradients:
-    """The same systems where p x p is too large: a few steps on the rows themselves, from the last solution on.
+    """The same systems where p x p is too large: a few steps from the last solution on, given P -> X_a^T X_a P_a.
 
-    The columns are solved side by side, since each product with X serves all actions.
+    The columns are solved side by side, since a pass over the rows serves all actions.
     """
 
-    def __init__(self, X: Array, a: Array, actions: int, lam: float, steps: int) -> None:
-        self.X, self.lam, self.steps = X, lam, steps
-        self.mask = np.equal.outer(a, np.arange(actions)).astype(X.dtype)
-        self.last = np.zeros((X.shape[1], actions))
+    def __init__(self, times: Callable[[Array], Array], shape: tuple[int, int], lam: float, steps: int) -> None:
+        self.times, self.lam, self.steps = times, lam, steps
+        self.last = np.zeros(shape)
 
     def _times(self, P: Array) -> Array:
-        return self.X.T @ (self.mask * (self.X @ P.astype(self.X.dtype))) + self.lam * P
+        return self.times(P) + self.lam * P
 
     def solve(self, B: Array) -> Array:
         S = self.last

@@ -1,0 +1,101 @@
+"""The part of RESULTS.md that is not the main table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedqhd.experiment.presets import ENVS
+from fedqhd.report import paper
+from fedqhd.report.collect import read_json
+from fedqhd.report.tables import Rows, markdown, name, of
+
+SHOWN = [("zeroed", 0.3), ("zeroed", 0.6), ("zeroed", 0.9), ("flipped", 0.2), ("flipped", 0.4), ("noised", 0.5),
+         ("noised", 0.9), ("bits", 8), ("bits", 4), ("bits", 2), ("bits", 1)]  # fmt: skip
+
+
+def interval_of(v: Mapping[str, float]) -> str:
+    return f"{v['iqm']:.1f} [{v['lo']:.1f}, {v['hi']:.1f}]"
+
+
+def scalability(rows: Rows) -> list[str]:
+    counts = sorted({r["clients"] for r in rows})
+    body = []
+    for env in [e for e in ENVS if of(rows, env=e)]:
+        for setting in ("homogeneous", "heterogeneous"):
+            here = {r["clients"]: r for r in of(rows, env=env, setting=setting)}
+            if not here:
+                continue
+            values = [interval_of(here[n]["final_return"]) if n in here else "–" for n in counts]
+            gain = "–"
+            if {counts[0], counts[-1]} <= here.keys():
+                first, last = (here[n]["final_return"]["iqm"] for n in (counts[0], counts[-1]))
+                gain = f"{100 * (last - first) / abs(first):+.1f} %"
+            theirs = paper.figures()["scalability"]["gain_over_N1_percent"][env]
+            body.append([f"{env}, {setting}", *values, gain, f"+{theirs} %"])
+    seeds = sorted({r["seeds"] for r in rows})
+    return ["## Scalability", "",
+            f"FedQHD as tuned for five clients, by their number: return over the last 30 episodes, {seeds[0]} seeds or "
+            "more.", "",
+            *markdown(["", *(f"N={n}" for n in counts), "gain", "the paper's gain"], body)]  # fmt: skip
+
+
+def robustness(rows: Rows) -> list[str]:
+    body = []
+    for env in [e for e in ENVS if of(rows, env=e)]:
+        for model in ("fedqhd", "dqn"):
+            here = {(r["damage"], r["amount"]): r["greedy_return"]["iqm"] for r in of(rows, env=env, model=model)}
+            if here:
+                values = [f"{here[key]:.1f}" if key in here else "–" for key in (("zeroed", 0.0), *SHOWN)]
+                body.append([f"{env}, {model}", *values])
+    heads = [f"{d} {a:.0%}" if d != "bits" else f"{a} bits" for d, a in SHOWN]
+    return ["## Robustness of the representation", "",
+            "Greedy return (interquartile mean over seeds) of a client of FedQHD when a share of its hypervector's",
+            "components is multiplied by 0, by −1, or by 1 + N(0, 1), and when W is kept in few bits; beside a",
+            "FedAvg-DQN's whose weights are treated alike. One encoder or network for all.", "",
+            *markdown(["", "intact", *heads], body)]  # fmt: skip
+
+
+def ablations(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    body = []
+    for key, one in found.items():
+        for label, (b, low, high) in one["slopes"].items():
+            if "gap_rms" in label:
+                body.append([key, label.replace("gap_rms, ", ""), f"{b:.2f} [{low:.2f}, {high:.2f}]", one["commit"]])
+    return ["## Ablations over D and m", "",
+            "Slope of the federation gap (root mean square, held-out anchors) over D in double logarithms; the paper",
+            "has −0.525. The whole of it is in [docs/theory.md](docs/theory.md).", "",
+            *markdown(["", "compilation", "slope", "commit"], body)]  # fmt: skip
+
+
+def cost(rows: Rows) -> list[str]:
+    body = []
+    for r in of(rows, preset="tuned"):
+        split = r["split_seconds"]
+        total = sum(split.values()) or 1.0
+        shares = [f"{split[k] / total:.0%}" for k in ("environment", "acting", "learning", "federation")]
+        sizes = [f"{r[k] / 1024:,.1f}" for k in ("bytes_up_per_round", "bytes_down_per_round")]
+        body.append([f"{r['env']}, {r['setting']}, {name(r['method'])}", f"{r['cpu_seconds']:.0f}", *shares, *sizes])
+    heads = ["", "CPU s", "environment", "acting", "learning", "federation", "KiB up a round", "KiB down"]
+    return [
+        "## Where the time goes",
+        "",
+        "Preset `tuned`, mean of seeds; all clients together.",
+        "",
+        *markdown(heads, body),
+    ]
+
+
+def studies(results: Path) -> list[str]:
+    made: dict[str, Callable[[Any], list[str]]] = {
+        "cost": cost,
+        "ablation": ablations,
+        "scalability": scalability,
+        "robustness": robustness,
+    }
+    lines: list[str] = []
+    for file, table in made.items():
+        rows = read_json(results / f"{file}.json")
+        lines += table(rows) if rows else []
+    return lines

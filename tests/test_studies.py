@@ -1,0 +1,187 @@
+"""Scalability, ablations and robustness on tiny budgets; damage, by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from fedqhd import api
+from fedqhd.encoders import ENCODERS
+from fedqhd.experiment import ablation, robustness, suite
+from fedqhd.experiment import reference as references
+from fedqhd.experiment.presets import Cell, parse_set
+from fedqhd.experiment.robustness import damaged, endure, factors, quantise
+from fedqhd.experiment.suite import Plan, ablation_jobs, main_job, scalability_job
+from fedqhd.models import MLP, Readout
+from fedqhd.policy import load_policy
+from fedqhd.report import studies
+from fedqhd.report.study_tables import studies as told
+from test_cli import fedqhd
+from test_reproduce import TINY
+
+
+def generator():
+    return np.random.default_rng(5)
+
+
+@pytest.fixture(params=["fourier", "complex"])
+def readout(request):
+    encoder = ENCODERS[request.param].sample(3, 50, 1.0, generator())
+    W = generator().normal(size=(50, 2))
+    return Readout(encoder, (W + 1j * W[::-1] if request.param == "complex" else W).astype(encoder.dtype))
+
+
+@pytest.fixture
+def network():
+    rng = generator()
+    return MLP([(rng.normal(size=(8, 3)), rng.normal(size=8)), (rng.normal(size=(2, 8)), rng.normal(size=2))])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+def test_as_many_components_are_hit_as_the_share_says(share):
+    assert (factors("zeroed", share, 40, generator()) == 0).sum() == round(40 * share)
+    assert (factors("flipped", share, 40, generator()) == -1).sum() == round(40 * share)
+    assert (factors("noised", share, 40, generator()) != 1).sum() == round(40 * share)
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "flipped", "noised"])
+def test_a_damaged_component_is_a_damaged_row(readout, damage):
+    """Q of damaged hypervectors and a sound W, beside Q of sound hypervectors and the damaged W."""
+    Z = generator().normal(size=(20, 3)).astype(np.float32)
+    by = factors(damage, 0.4, 50, generator())
+    expected = np.real((readout.encoder(Z) * by) @ readout.W)
+    np.testing.assert_allclose(damaged(readout, damage, 0.4, generator()).q(Z), expected, atol=1e-5)
+
+
+def test_a_share_of_a_networks_weights_is_hit(network):
+    hurt = damaged(network, "zeroed", 0.25, generator())
+    for (before, bias), (after, same) in zip(network.layers, hurt.layers, strict=True):
+        assert (after == 0).sum() == round(before.size * 0.25)
+        np.testing.assert_array_equal(after[after != 0], before[after != 0])
+        np.testing.assert_array_equal(bias, same)
+
+
+def test_bits_by_hand():
+    w = np.array([-1.0, -0.4, 0.1, 0.3, 0.9])
+    np.testing.assert_allclose(quantise(w, 2), [-1, 0, 0, 0, 1])
+    np.testing.assert_allclose(quantise(w, 1), np.array([-1, -1, 1, 1, 1]) * 0.54)
+    assert quantise(w, 32) is w
+    for bits in (3, 4, 8):
+        assert np.abs(quantise(w, bits) - w).max() <= 0.5 / (2 ** (bits - 1) - 1) + 1e-12
+        assert len(np.unique(quantise(np.linspace(-1, 1, 5000), bits))) == 2**bits - 1
+    np.testing.assert_array_equal(quantise(np.zeros(3), 4), 0)
+
+
+def test_complex_weights_keep_both_parts():
+    w = np.array([1 + 0.5j, -1 - 1j])
+    np.testing.assert_allclose(quantise(w, 2), [1 + 0j, -1 - 1j])  # 0.5 is half-way, and rounds to even
+
+
+@pytest.mark.parametrize(("damage", "nothing"), [("zeroed", 0.0), ("flipped", 0.0), ("noised", 0.0), ("bits", 32)])
+def test_no_damage_changes_nothing(readout, network, damage, nothing):
+    Z = generator().normal(size=(10, 3)).astype(np.float32)
+    for model in (readout, network):
+        np.testing.assert_array_equal(damaged(model, damage, nothing, generator()).q(Z), model.q(Z))
+
+
+# --- small runs ---
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    home = tmp_path_factory.mktemp("studies")
+    others = parse_set([*TINY, "engine=local"])
+    return Plan(envs=["CartPole-v1"], settings=["homogeneous"], seeds=[0], out=home / "runs", tuned=home / "tuned",
+                others=others)  # fmt: skip
+
+
+@pytest.fixture
+def results(plan):
+    return plan.out.parent / "results"
+
+
+def test_robustness(plan, results, monkeypatch):
+    monkeypatch.setattr(robustness, "AMOUNTS", {"zeroed": (0.0, 1.0), "bits": (32, 1)})
+    monkeypatch.setattr(robustness, "EPISODES", 2)
+    for method in ("fedqhd", "fedavg-dqn"):
+        api.train(main_job(plan, "tuned", Cell(method, "CartPole-v1", "homogeneous"), 0).config)
+    studies.collect_robustness(plan, results)
+    rows = json.loads((results / "robustness.json").read_text())
+    assert len(rows) == 8
+    run = main_job(plan, "tuned", Cell("fedqhd", "CartPole-v1", "homogeneous"), 0).folder
+    policy = load_policy(run)
+    intact = [r["greedy_return"]["iqm"] for r in rows if r["model"] == "fedqhd" and r["amount"] in (0.0, 32)]
+    assert intact == [endure(policy, "zeroed", 0.0, 0)] * 2
+    gone = next(r for r in rows if r["model"] == "fedqhd" and r["amount"] == 1.0)
+    assert gone["greedy_return"]["iqm"] < 20  # all components zeroed: always the first action, and the pole falls
+    assert "| CartPole-v1, dqn |" in "\n".join(told(results))
+    (kept,) = (plan.out / "robustness").glob("*fedqhd*")
+    kept.write_text(kept.read_text().replace('"zeroed"', '"kept"'))
+    studies.collect_robustness(plan, results)
+    assert any(r["damage"] == "kept" for r in json.loads((results / "robustness.json").read_text()))
+
+
+def test_scalability_through_the_command_line(plan, results):
+    args = [
+        "--envs",
+        "CartPole-v1",
+        "--settings",
+        "homogeneous",
+        "--seeds",
+        0,
+        "--out",
+        plan.out,
+        "--tuned",
+        plan.tuned,
+    ]
+    done = fedqhd("reproduce", "scalability", *args, "--results", results, "--set", *TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((results / "scalability.json").read_text())
+    assert [r["clients"] for r in rows] == [1, 2, 5, 20]
+    for r in rows:
+        summary = scalability_job(plan, Cell("fedqhd", "CartPole-v1", "homogeneous"), r["clients"], 0).summary()
+        assert len(summary["final_return_per_client"]) == r["clients"]
+        assert r["final_return"]["mean"] == pytest.approx(summary["final_return"], abs=1e-2)  # four episodes in all
+    assert "| CartPole-v1, homogeneous |" in "\n".join(told(results))
+
+
+@pytest.mark.parametrize("over", ["D", "m"])
+def test_ablations_without_training_and_with_it(plan, results, over, monkeypatch):
+    coarse = dataclasses.replace(references.GRIDS["MountainCar-v0"], points=(41, 41))
+    monkeypatch.setattr(studies, "reference", lambda env: references.reference(env, coarse))
+    monkeypatch.setattr(ablation, "FIT_STATES", 300)
+    pairs = {"D": [(8, 32), (16, 64), (32, 128)], "m": [(16, 8), (16, 32), (16, 64)]}
+    monkeypatch.setattr(studies, "DIMENSIONS", pairs["D"])
+    monkeypatch.setattr(studies, "ANCHORS", pairs["m"])
+    monkeypatch.setitem(suite.TRAINED, over, pairs[over][:1])
+    small = {"env": "MountainCar-v0", "clients": 2, "episodes": 4, "round_episodes": 2, "eval_episodes": 1,
+             "anchor_source": "uniform"}  # fmt: skip
+    own = dataclasses.replace(plan, others=small)
+    for job in ablation_jobs(own, over):
+        api.train(job.config)
+    studies.collect_ablation(own, over, results)
+    found = {k: v for k, v in json.loads((results / "ablation.json").read_text()).items() if f"over {over}" in k}
+    assert list(found) == [f"{mode}, over {over}, uniform anchors, lam=0.01" for mode in ("analytic", "trained")]
+    without, trained = found.values()
+    assert {(r["D"], r["m"], r["compile"]) for r in without["rows"]} == {
+        (*pair, mode) for pair in pairs[over] for mode in ("overwrite", "warm-start")
+    }
+    assert len(trained["rows"]) == 2
+    assert bool(without["slopes"]) == (over == "D")
+    assert [p.name for p in (results / "images").glob(f"ablation-{over}-*")] == [
+        f"ablation-{over}-analytic-uniform.png"
+    ]
+
+
+def test_cost_is_of_the_main_tables_runs(plan, results):
+    own = dataclasses.replace(plan, methods=["independent-qhd"], presets=["tuned"])
+    job = main_job(own, "tuned", Cell("independent-qhd", "CartPole-v1", "homogeneous"), 0)
+    api.train(job.config)
+    studies.collect_cost(own, results)
+    (row,) = json.loads((results / "cost.json").read_text())
+    assert row["split_seconds"]["learning"] == pytest.approx(job.summary()["split_seconds"]["learning"], abs=0.01)
+    assert row["bytes_up_per_round"] == 0  # alone, nothing travels
+    assert row["paper_minutes"] == {"mean": 1.7, "std": 0.1}
