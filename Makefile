@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-federation test-kill lint bench bench-check returns methods \
 	bench-dqn closed-form learners options fit-cost robust participation overhead theory bench-federation privacy \
-	reproduce clean
+	reproduce own-envs export-table docs dist clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
@@ -30,6 +30,10 @@ help:
 	@echo "make privacy    what hiding clients from the server costs in return (under an hour; resumable)"
 	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
 	@echo "make reproduce  every table and figure of the paper, and the page (more than a day of one core; resumable)"
+	@echo "make own-envs   environments of other packages, untuned, on one seed (resumable)"
+	@echo "make export-table  size and error of exported policies"
+	@echo "make docs       the site, into site/"
+	@echo "make dist       sdist and wheel, each installed in a clean environment and tried"
 	@echo "make setup      the package alone;  make setup-all: with all extras"
 
 setup: $(VENV)/.core
@@ -126,6 +130,20 @@ reproduce: setup-all
 	$(BIN)/fedqhd reproduce tune
 	$(BIN)/fedqhd reproduce all
 	$(BIN)/fedqhd report
+
+own-envs: setup-all
+	$(BIN)/python benchmarks/own_envs.py
+
+export-table: setup-all
+	$(BIN)/python benchmarks/export.py
+
+docs: setup-all
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+dist: setup-all
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) benchmarks/smoke.py dist
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -62,6 +62,7 @@ def test_train_says_what_it_does_and_where_it_is(run):
     assert {p.name for p in folder.iterdir()} == {
         "config.toml",
         "metrics.jsonl",
+        "rounds.jsonl",
         "summary.json",
         "curves.png",
         "models",

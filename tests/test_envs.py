@@ -7,7 +7,7 @@ import pytest
 
 from fedqhd.envs import ABSURD, StateScaler, make_anchors, make_env, make_scaler, random_states
 from fedqhd.interfaces import FedQHDError
-from worlds import CORRIDOR, IMAGE
+from worlds import CORRIDOR
 
 
 @pytest.fixture
@@ -115,9 +115,7 @@ def test_bad_anchor_files(cartpole, tmp_path, content, says):
         ("CartPole-v9999", "env='CartPole-v9999' is not an environment"),
         ("CartPoel-v1", "did you mean 'CartPole-v1'"),
         ("Pendulum-v1", "needs discrete ones"),
-        ("CarRacing-v3", "discrete|images"),
-        (IMAGE, "not images"),
-        ("FrozenLake-v1", "vector of numbers"),
+        ("CarRacing-v3", "needs discrete ones"),
     ],
 )
 def test_environments_that_do_not_fit(env, says):

@@ -38,3 +38,10 @@ def test_two_is_the_edge_of_stability(kind, fraction, stable, rng):
         errors.append(float(delta @ delta))
         W = semi_gradient(W, X, a, delta, eta)
     assert (errors[-1] < errors[0]) == stable
+
+
+def test_a_single_step_overshoots_by_no_more_than_a_batch(rng):
+    """One-hot states: lambda_max of 50 of them is 1/50, and a step normalised by it alone would be 50 times too far."""
+    X = np.eye(50)
+    assert normalised_step(0.8, 1, X) == 0.8
+    assert normalised_step(0.8, 100, X) == pytest.approx(0.4)

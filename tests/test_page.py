@@ -27,14 +27,15 @@ def folder(tmp_path_factory):
     gaps = [{"D": D, "m": 4 * D, "seed": s, "compile": c, "gap_rms": D**-0.5 + 0.01 * s, "greedy": 400.0}
             for D in (16, 64, 256) for s in (0, 1) for c in ("overwrite", "warm-start")]  # fmt: skip
     key = "analytic, over D, rollout anchors, lam=0.01"
-    scaling = [{"env": e, "setting": s, "clients": n, "final_return": described(v)}
+    scaling = [{"env": e, "setting": s, "clients": n, "seeds": 3, "final_return": described(v)}
                for e, v in (("CartPole-v1", 480.0), ("LunarLander-v3", 190.0))
                for s in ("homogeneous", "heterogeneous") for n in (1, 2, 5, 20)]  # fmt: skip
     damages = {"zeroed": (0.0, 0.5), "flipped": (0.0, 0.3), "noised": (0.0, 1.0), "bits": (1, 8, 32)}
     damaged = [{"env": "CartPole-v1", "model": m, "damage": d, "amount": a, "greedy_return": described(300.0)}
                for m in ("fedqhd", "dqn") for d, amounts in damages.items() for a in amounts]  # fmt: skip
-    files = {"ablation": {key: {"rows": gaps, "commit": "abc", "command": "fedqhd reproduce ablation-dim"}},
-             "scalability": scaling, "robustness": damaged}  # fmt: skip
+    slopes = {"warm-start, gap_rms, D up to 512": [-0.5, -0.6, -0.4]}
+    over = {"rows": gaps, "commit": "abc", "slopes": slopes, "command": "fedqhd reproduce ablation-dim"}
+    files = {"ablation": {key: over}, "scalability": scaling, "robustness": damaged}
     for name, data in files.items():
         (results / f"{name}.json").write_text(json.dumps(data))
     (results / "policies").mkdir()
@@ -150,6 +151,13 @@ def test_it_can_be_read_without_scripts(browser, folder):
     page.goto((folder / "report" / "index.html").as_uri())
     assert page.locator("[role=tabpanel]:visible").count() == len(TABS)
     context.close()
+
+
+def test_the_tables_have_all_of_it(folder):
+    text = (folder / "RESULTS.md").read_text()
+    for line in ("| CartPole-v1, homogeneous | 480.0 [475.0, 485.0] |", "| CartPole-v1, dqn | 300.0 |",
+                 "| warm-start, D up to 512 | -0.50 [-0.60, -0.40] | abc |"):  # fmt: skip
+        assert line in text
 
 
 def test_figures_are_files_too(folder):

@@ -7,7 +7,6 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 CORRIDOR = "fedqhd-test/Corridor-v0"
-IMAGE = "fedqhd-test/Image-v0"
 
 
 class Corridor(gymnasium.Env):
@@ -28,12 +27,4 @@ class Corridor(gymnasium.Env):
         return np.array([min(self.x, 1.0)]), 1.0 if there else -0.1, there, False, {}
 
 
-class Image(gymnasium.Env):
-    """Looks like a game screen."""
-
-    observation_space = Box(0, 255, (8, 8, 3), np.uint8)
-    action_space = Discrete(2)
-
-
 gymnasium.register(CORRIDOR, entry_point=Corridor, max_episode_steps=20)
-gymnasium.register(IMAGE, entry_point=Image)

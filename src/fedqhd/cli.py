@@ -1,8 +1,9 @@
-"""The command line: `fedqhd train | evaluate | play | gap | reproduce | report | federate`."""
+"""The command line, `fedqhd COMMAND ...`; `fedqhd --help` lists the commands."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import typing
@@ -91,6 +92,29 @@ def make_parser() -> Parser:
     )
     play.add_argument("--seed", type=int, default=0, help="seed of the episode (0)")
 
+    export = commands.add_parser(
+        "export", help="a trained policy as ONNX, one Python file or a C header", allow_abbrev=False
+    )
+    export.add_argument("run", metavar="RUN", help="folder of a finished run")
+    export.add_argument("--client", type=int, default=0, help="whose policy (0)")
+    export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="what to write")
+    export.add_argument("--out", required=True, metavar="FILE", help="where to")
+
+    watch = commands.add_parser(
+        "watch", help="a page in the browser that follows a run, on this machine alone", allow_abbrev=False
+    )
+    watch.add_argument("run", metavar="RUN", help="folder of a run, also one that is still going")
+    watch.add_argument("--port", type=int, default=8765, help="port of 127.0.0.1 (8765); 0: any that is free")
+
+    commands.add_parser(
+        "doctor", help="what is installed, which extras are missing, how fast the kernels are here", allow_abbrev=False
+    )
+    completion = commands.add_parser(
+        "completion", help="a script that completes commands and flags in a shell", allow_abbrev=False,
+        description='For bash: eval "$(fedqhd completion bash)" in ~/.bashrc; for zsh: a file _fedqhd in $fpath.',
+    )  # fmt: skip
+    completion.add_argument("shell", metavar="bash|zsh|tcsh", help="whose script")
+
     gap = commands.add_parser(
         "gap", help="what federation cost each client of a finished run, and why; or advice before a run",
         allow_abbrev=False,
@@ -172,6 +196,37 @@ def run_play(args: argparse.Namespace) -> None:
     print(f"{policy.env}, client {args.client}: return {total:.1f}" + (f"; written to {gif}" if gif else ""))
 
 
+def run_export(args: argparse.Namespace) -> None:
+    from fedqhd.export import export
+
+    path = export(args.run, args.client, args.format, args.out)
+    print(f"written to {path}: {path.stat().st_size:,} bytes")
+
+
+def run_watch(args: argparse.Namespace) -> None:
+    from fedqhd.report.watch import serve
+
+    serve(args.run, args.port, lambda url: print(f"watching {args.run}: {url} (Ctrl-C ends it)", flush=True))
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from fedqhd.report.doctor import examine
+
+    return examine(Console())
+
+
+def run_completion(args: argparse.Namespace) -> None:
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        raise FedQHDError("completion needs shtab: install it with pip install 'fedqhd[completion]'") from error
+    if args.shell not in shtab.SUPPORTED_SHELLS:
+        raise FedQHDError(f"shell={args.shell!r} is unknown: choose from {', '.join(shtab.SUPPORTED_SHELLS)}")
+    print(shtab.complete(make_parser(), shell=args.shell))
+
+
 def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
     if args.advise:
         run_advise(args, given)
@@ -225,6 +280,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         for stop in STOP:
             signal.signal(stop, on_signal)
+        sys.path.append(os.getcwd())  # for module:name of the user's own; last, so that nothing of it hides a package
         args, unknown = parser.parse_known_args(argv)
         if unknown:
             flags = [f"--{n.replace('_', '-')}" for n in FIELDS]
@@ -237,7 +293,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif args.command in ("train", "gap"):
             {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
-            others = {"evaluate": run_evaluate, "play": run_play, "reproduce": run_reproduce, "report": run_report}
+            others = {
+                "evaluate": run_evaluate, "play": run_play, "export": run_export, "reproduce": run_reproduce,
+                "report": run_report, "watch": run_watch, "doctor": run_doctor, "completion": run_completion,
+            }  # fmt: skip
             return others[args.command](args) or 0
     except FedQHDError as error:
         print(f"fedqhd: {error}", file=sys.stderr)

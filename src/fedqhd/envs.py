@@ -9,41 +9,33 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 
 from fedqhd.interfaces import SPAN, Array, FedQHDError, nearest
+from fedqhd.spaces import as_vectors, make
 
 ROLLOUT_STEPS = 5_000
 ABSURD = 1e6
 """A declared bound beyond this says nothing about where states are."""
+SPREAD = 2.5
+"""How far apart two states of random rollouts are put by scaling=auto, in the median: with the default bandwidth of 1.5
+about what Acrobot and MountainCar were found to like."""
 
 
 def make_env(
     env_id: str, *, repeat: int = 1, dynamics: Mapping[str, float] | None = None, **kwargs: Any
 ) -> gymnasium.Env[Array, np.int64]:
-    """A Gymnasium environment with vector observations and discrete actions, or why it is none.
+    """An environment with vector observations and discrete actions, or why it is none. `env_id` is a Gymnasium id or
+    `module:Env`, a class or a function that makes one. Other observations are flattened, symbols as one-hot vectors.
 
     `repeat` keeps every action for so many steps. `dynamics` sets constants of its physics: arguments of its
     constructor (LunarLander's gravity and wind) or numbers that it holds (CartPole's length, Acrobot's LINK_MASS_1,
     MountainCar's force).
     """
-    try:
-        # The passive checker costs as much as a step of CartPole.
-        env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
-        if dynamics:
-            env = changed(env, env_id, dynamics, kwargs)
-    except gymnasium.error.DependencyNotInstalled as error:
-        raise FedQHDError(f"env={env_id!r} needs a package that is not installed: {error}") from error
-    except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error, ModuleNotFoundError) as error:
-        hint = nearest(env_id, gymnasium.registry) or ": give an id such as CartPole-v1"
-        raise FedQHDError(f"env={env_id!r} is not an environment that Gymnasium knows{hint}") from error
-    if not isinstance(env.action_space, Discrete):
-        raise FedQHDError(f"env={env_id!r} has actions {env.action_space}: Q-learning here needs discrete ones")
-    space = env.observation_space
-    if not isinstance(space, Box) or len(space.shape) != 1:
-        raise FedQHDError(
-            f"env={env_id!r} has observations {space}: a vector of numbers is needed, not images or symbols"
-        )
+    env = make(env_id, **kwargs)
+    if dynamics:
+        env = changed(env, env_id, dynamics, kwargs)
+    env = as_vectors(env, env_id)
     return ActionRepeat(env, repeat) if repeat > 1 else env
 
 
@@ -102,7 +94,7 @@ def changed(
     if given:
         wind = {"enable_wind": True} if "wind_power" in given else {}
         try:
-            env = gymnasium.make(env_id, disable_env_checker=True, **{**kwargs, **given, **wind})
+            env = make(env_id, **{**kwargs, **given, **wind})
         except AssertionError as error:
             raise FedQHDError(f"dynamics={given} is refused by {env_id}: {error}") from error
     for name in dynamics.keys() - given.keys():
@@ -160,10 +152,15 @@ def make_scaler(
     low: tuple[float, ...],
     high: tuple[float, ...],
     rng: np.random.Generator,
+    steps: int = ROLLOUT_STEPS,
 ) -> StateScaler:
-    """`rollout`: mean and standard deviation of random rollouts. `box`: the environment's bounds to
-    [-SPAN, SPAN]. `bounds`: the given low and high to [-SPAN, SPAN]."""
-    states = random_states(env, ROLLOUT_STEPS, rng)
+    """`rollout`: mean and standard deviation of random rollouts. `auto`: the same, then all variables by one factor, so
+    that states are as far apart whatever their number. `box`: the environment's bounds to [-SPAN, SPAN]. `bounds`: the
+    given low and high to [-SPAN, SPAN]."""
+    states = random_states(env, steps, rng)
+    if not np.isfinite(states).all():
+        bad = states[~np.isfinite(states).all(axis=1)][0]
+        raise FedQHDError(f"the environment shows the state {bad.tolist()}, which is not finite")
     seen_low, seen_high = states.min(axis=0), states.max(axis=0)
     margin = (seen_high - seen_low) / 2
     space = env.observation_space
@@ -180,22 +177,39 @@ def make_scaler(
         box_low, box_high = np.array(low, float), np.array(high, float)
         if not np.all(box_low < box_high):
             raise FedQHDError(f"scale_low={list(low)} must be below scale_high={list(high)} in every variable")
-    if scaling == "rollout":
+    if scaling in ("auto", "rollout"):
         shift, scale = states.mean(axis=0), states.std(axis=0)
     else:
         shift, scale = (box_low + box_high) / 2, (box_high - box_low) / (2 * SPAN)
+    if scaling == "auto":
+        # A bit that is hardly ever set is not worth more than the whole box.
+        bits = (space.low == 0) & (space.high == 1) & (space.dtype.kind in "biu")
+        scale = np.where(bits, np.maximum(scale, 1 / (2 * SPAN)), scale)
     scale = np.where(scale > 1e-8, scale, 1.0)  # a variable that never moved stays as it is
+    if scaling == "auto":
+        symbolic = env.get_wrapper_attr("symbols") if env.has_wrapper_attr("symbols") else np.zeros(len(shift), bool)
+        pairs = (rng.permutation(states) - rng.permutation(states))[:, ~symbolic] / scale[~symbolic]
+        apart = np.median(np.linalg.norm(pairs, axis=1))
+        # Between two values of a symbol there is nothing, so they are put as far apart as anything is.
+        shift = np.where(symbolic, 0.5, shift)
+        scale = np.where(symbolic, 1 / (2 * SPAN), scale * (apart / SPREAD or 1.0))
     return StateScaler(shift, scale, box_low, box_high)
 
 
 def make_anchors(
-    source: str, m: int, file: str, env: gymnasium.Env[Array, np.int64], scaler: StateScaler, rng: np.random.Generator
+    source: str,
+    m: int,
+    file: str,
+    env: gymnasium.Env[Array, np.int64],
+    scaler: StateScaler,
+    rng: np.random.Generator,
+    steps: int = ROLLOUT_STEPS,
 ) -> Array:
     """The first anchor states, scaled, (m, n): from random rollouts, uniform in the box, half of each, or a file."""
     if source == "file":
         return scaler(read_states(file, len(scaler.shift)))
     rollouts = {"rollout": m, "teacher": m, "uniform": 0, "mix": m - m // 2}[source]
-    met = random_states(env, max(ROLLOUT_STEPS, 2 * m), rng)
+    met = random_states(env, max(steps, 2 * m), rng)
     chosen = met[rng.choice(len(met), rollouts, replace=False)]
     uniform = rng.uniform(scaler.low, scaler.high, (m - rollouts, len(scaler.low)))
     return scaler(np.vstack([chosen, uniform]))

@@ -9,6 +9,7 @@ An encoder arrives as `(kind, Omega, b, items)`, arrays that its kind does not u
   FOURIER   Phi_d = D^-1/2 cos(2 pi (z . Omega_d + b_d)), Omega and b in turns, not radians
   COMPLEX   Phi_d = D^-1/2 exp(2 pi i z . Omega_d), stored as interleaved (cos, sin)
   SYMBOLIC  bundle of the n bound items[j, level_j] and of their joint binding (their product)
+  GIVEN     made elsewhere: whoever calls has put Phi where it is to be, and nothing is made here
 
 Features are made in blocks of `BLOCK` components, so that what a block touches stays in the
 first-level cache and no (B, D) array of them travels through numpy.
@@ -24,7 +25,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-FOURIER, COMPLEX, SYMBOLIC = 0, 1, 2
+FOURIER, COMPLEX, SYMBOLIC, GIVEN = 0, 1, 2, 3
 BLOCK = 1024
 STORED_BLOCK = 2048  # of int8, so that more of them fit
 CACHE_LINE = 64
@@ -122,6 +123,8 @@ def _symbolic(z, b, items, lo, hi, out):  # type: ignore[no-untyped-def]
 def _encode(kind, z, Omega, b, items, lo, hi, out):  # type: ignore[no-untyped-def]
     """Components lo..hi of Phi(z) into out[0:]; complex ones as interleaved pairs."""
     width = hi - lo
+    if kind == GIVEN:
+        return
     if kind == SYMBOLIC:
         out[:width] = _ZERO
         _symbolic(z, b, items, lo, hi, out)

@@ -71,12 +71,13 @@ class LeastSquaresQHD(QHD):
         if self.settings.explore == "epsilon":
             return super().act(s)
         u_action = self._rng.random(2)[1]
+        self._look(s)
         kernels.refresh(*self._args, s, self._seen, self._phi)
         np.dot(self._rows, self._phi, out=self._q)
         if self._whiten is not None:
             share = np.linalg.norm(self._whiten @ self._phi, axis=1) / np.linalg.norm(self._phi)
             self._q += self.settings.bonus * (self.high - self.low) * share
-        return self._finite(kernels.greedy(self._q, u_action))
+        return self._finite(kernels.greedy(self._q, u_action), s)
 
     def observe(self, t: Transition) -> None:
         if self._awaited is None or not np.array_equal(t.s, self._awaited):
@@ -87,6 +88,7 @@ class LeastSquaresQHD(QHD):
         self._new += 1
 
     def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
+        self._look(s)
         kernels.refresh(*self._args, s, self._seen, self._phi)
         if self.memory.add(s, self._kept(self._phi), a, r, discount, first=not self._rewards):
             self.normal.reset()
@@ -262,6 +264,7 @@ class LeastSquaresQHD(QHD):
         self._awaited, self._whiten = p.get("awaited"), p.get("whiten")
         self.memory.restore(under(p, "memory."))
         for row, s in enumerate(self.memory.s[: self.memory.size]):
+            self._look(s)
             kernels.refresh(*self._args, s, self._seen, self._phi)
             self.memory.X[row] = self._kept(self._phi)
         self.normal.reset()

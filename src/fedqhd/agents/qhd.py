@@ -10,7 +10,7 @@ import numpy as np
 
 from fedqhd import kernels, rng
 from fedqhd.agents.exploration import Exploration
-from fedqhd.agents.td import q_values
+from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
 from fedqhd.encoders import BaseEncoder
 from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, real_view, under
 from fedqhd.models import Readout
@@ -69,13 +69,22 @@ class QHD(ABC):
         self._valued: tuple[Array, Array] | None = None
 
     def act(self, s: Array) -> int:
+        self._look(s)
         u_explore, u_action = self._rng.random(2)
         a = kernels.act(*self._args, s, self._seen, self._phi, self._rows, self._q, self.epsilon, u_explore, u_action)
-        return self._finite(a)
+        return self._finite(a, s)
 
-    def _finite(self, a: int) -> int:
+    def _look(self, s: Array) -> None:
+        """Phi(s), where no kernel can make it. Kernels then find that they have seen s."""
+        if not self.encoder.fused and not np.array_equal(s, self._seen):
+            self._phi[:] = self.encoder.features(s[None])[0]
+            self._seen[:] = s
+
+    def _finite(self, a: int, s: Array) -> int:
         """The kernels' choice of action, unless Q left them none."""
         if a < 0:
+            if not np.isfinite(s).all():
+                raise FedQHDError(f"the environment shows a state that is not finite, scaled {s.tolist()}")
             raise FedQHDError(
                 f"Q(s, .) = {self._q.tolist()} is not finite: eta={self.settings.eta} is likely too large"
             )
@@ -180,6 +189,9 @@ class OnlineQHD(QHD):
         self._phi_next = np.zeros_like(self._phi)
 
     def observe(self, t: Transition) -> None:
+        self._look(t.s)
+        if not self.encoder.fused:
+            self._phi_next[:] = self.encoder.features(t.s_next[None])[0]
         delta = kernels.online_step(*self._args, *t, self.eta, self._seen, self._phi, self._phi_next, self._rows)
         self._learned(delta, t)
         # Phi(s') is the Phi(s) of the next step.
@@ -211,7 +223,9 @@ class ReplayQHD(QHD):
         if memory.size < B or self._steps % self.settings.update_every:
             return
         rows = memory.sample(B, self._rng)
-        if self.settings.features == "recompute":
+        if not self.encoder.fused:
+            delta = self._plain_step(rows)
+        elif self.settings.features == "recompute":
             delta = kernels.replay_step(
                 *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
                 rows, self.eta, self._rows, self._target_rows, self._kept,
@@ -223,10 +237,26 @@ class ReplayQHD(QHD):
             )  # fmt: skip
         self._learned(delta, t)
 
+    def _plain_step(self, rows: Array) -> float:
+        """The same step in numpy, for features that no kernel can make."""
+        m, a = self.replay, self.replay.a[rows]
+        W, W_target = self._rows.T, self._target_rows.T
+        if self.settings.features == "recompute":
+            X, X_next = self.encoder.features(m.s[rows]), self.encoder.features(m.s_next[rows])
+        else:
+            X, X_next = self._kept[rows], self._kept[(rows + 1) % len(self._kept)]
+            ends = ~m.joined[rows] & (m.discount[rows] > 0)
+            X_next[ends] = self.encoder.features(m.s_next[rows[ends]])
+        y = double_q_target(m.r[rows], m.discount[rows], X_next @ W, X_next @ W_target)
+        delta = td_error(y, X @ W, a)
+        self._rows[:] = semi_gradient(W, X, a, delta, self.eta).T
+        return float(np.abs(delta).sum())
+
     def _store(self, row: int, s: Array) -> None:
         """Keep Phi(s), which acting has just made, with its transition."""
         if self.settings.features == "recompute":
             return
+        self._look(s)
         kernels.refresh(*self._args, s, self._seen, self._phi)
         if self.settings.features == "int8":
             kernels.quantise(self._phi, self._scale, self._kept[row])

@@ -20,31 +20,18 @@ NO_ITEMS = np.zeros((0, 0, 0), np.int8)
 
 
 class BaseEncoder(ABC):
-    """A fixed encoder made of named arrays. Subclasses say what the arrays mean."""
+    """A fixed encoder and the named arrays that it is kept by. Subclasses say what the arrays mean."""
 
-    name: ClassVar[str]
-    dtype: ClassVar[type] = np.float32
+    name: str
+    dtype: type = np.float32
     """Of the readout W that goes with it."""
+    fused: ClassVar[bool] = True
+    """Whether kernels make its features."""
 
     def __init__(self, **arrays: Array) -> None:
         self.arrays = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
         for value in self.arrays.values():
             value.flags.writeable = False
-
-    @classmethod
-    def sample(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> Self:
-        """Draw an encoder of n state variables and dimension D with bandwidth sigma."""
-        check_shape(n, D, sigma)
-        return cls(**cls._draw(n, D, sigma, rng))
-
-    @classmethod
-    @abstractmethod
-    def _draw(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> dict[str, Array]: ...
-
-    @staticmethod
-    @abstractmethod
-    def limit_kernel(s: Array, t: Array, sigma: float) -> Array:
-        """What Re <Phi(s), Phi(t)> tends to as D grows, for each pair of rows."""
 
     @property
     @abstractmethod
@@ -87,6 +74,25 @@ class BaseEncoder(ABC):
 
     def save(self, path: str | Path) -> None:
         write_arrays(path, self.arrays, {"encoder": self.name, "fingerprint": self.fingerprint()})
+
+
+class DrawnEncoder(BaseEncoder):
+    """An encoder that is drawn at random, of any dimension, and approaches a kernel as that grows."""
+
+    @classmethod
+    def sample(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> Self:
+        """Draw an encoder of n state variables and dimension D with bandwidth sigma."""
+        check_shape(n, D, sigma)
+        return cls(**cls._draw(n, D, sigma, rng))
+
+    @classmethod
+    @abstractmethod
+    def _draw(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> dict[str, Array]: ...
+
+    @staticmethod
+    @abstractmethod
+    def limit_kernel(s: Array, t: Array, sigma: float) -> Array:
+        """What Re <Phi(s), Phi(t)> tends to as D grows, for each pair of rows."""
 
 
 def check_shape(n: int, D: int, sigma: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedqhd.encoders.base import NO_ITEMS, NO_PHASE, BaseEncoder
+from fedqhd.encoders.base import NO_ITEMS, NO_PHASE, DrawnEncoder
 from fedqhd.interfaces import Array
 from fedqhd.kernels import COMPLEX, FOURIER
 
@@ -17,7 +17,7 @@ def gaussian_kernel(s: Array, t: Array, sigma: float) -> Array:
     return np.exp(-np.sum((s - t) ** 2, axis=-1) / (2 * sigma**2))
 
 
-class _Fourier(BaseEncoder):
+class _Fourier(DrawnEncoder):
     """Frequencies Omega (n, D) ~ N(0, 1/sigma^2), kept in turns: the kernels then divide by nothing."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedqhd.encoders.base import NO_OMEGA, BaseEncoder
+from fedqhd.encoders.base import NO_OMEGA, DrawnEncoder
 from fedqhd.interfaces import SPAN, Array
 from fedqhd.kernels import SYMBOLIC
 
@@ -12,7 +12,7 @@ LEVELS = 129
 """They cover [-SPAN, SPAN] of the scaled state; values beyond are taken as the end."""
 
 
-class Symbolic(BaseEncoder):
+class Symbolic(DrawnEncoder):
     """Level hypervectors bound to a role per state variable, bundled with their joint binding.
 
     One memory of bipolar level hypervectors L_0..L_128 serves all variables. Going up a level, each

@@ -17,9 +17,9 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from fedqhd import rng
-from fedqhd.envs import StateScaler, make_anchors, make_env, make_scaler
+from fedqhd.envs import StateScaler, make_anchors, make_env
 from fedqhd.experiment import exchange
-from fedqhd.experiment.build import make_encoder
+from fedqhd.experiment.build import make_encoder, scaler_of
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.experiment.gap import HELD_OUT, run_config
 from fedqhd.experiment.member import Member, members
@@ -53,8 +53,7 @@ class Setting:
     @classmethod
     def make(cls, config: Config, reference: Policy) -> Setting:
         env = make_env(config.env, repeat=config.action_repeat)
-        public = rng.generator(config.seed, rng.PUBLIC, "scaler")
-        scaler = make_scaler(env, config.scaling, config.scale_low, config.scale_high, public)
+        scaler = scaler_of(config, env)
         env.close()
         own = rng.generator(config.seed, rng.PUBLIC, "ablation")
         fit = sample(scaler, [reference], FIT_STATES // 3, own)
@@ -88,7 +87,7 @@ def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[s
         states = make_anchors(c.anchor_source, m, "", env, setting.scaler, rng.generator(c.seed, rng.PUBLIC, "anchors"))
         env.close()
         nothing = np.zeros((0, 0))
-        clients = [Member(i, make_encoder(c, i, states.shape[1]), nothing, nothing, states) for i in range(c.clients)]
+        clients = [Member(i, make_encoder(c, i, states), nothing, nothing, states) for i in range(c.clients)]
         X = [k.features(states) for k in clients]
         ridges = [Ridge(x, c.lam) for x in X]
         oracles = [k.project(setting.fit, setting.q_star) for k in clients]

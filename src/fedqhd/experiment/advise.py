@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits
 
 from fedqhd import rng
 from fedqhd.encoders import BaseEncoder
-from fedqhd.envs import StateScaler, make_anchors, make_env, make_scaler
+from fedqhd.envs import StateScaler, make_anchors, make_env
 from fedqhd.experiment import exchange
-from fedqhd.experiment.build import make_encoder
+from fedqhd.experiment.build import fit_states, make_encoder, scaler_of
 from fedqhd.experiment.config import QHD_METHODS, Config, resolve
 from fedqhd.experiment.limits import check_gap, dimension, features
 from fedqhd.experiment.run import train
@@ -67,7 +67,8 @@ class Choice(NamedTuple):
 
 def pilot(c: Config) -> Teacher:
     """A short run of two least-squares clients with one encoder: soon good enough to show where values bend."""
-    own = {k: getattr(c, k) for k in ("env", "encoder", "sigma", "scaling", "scale_low", "scale_high", "gamma", "seed")}
+    shared = ["env", "encoder", "sigma", "scaling", "scale_low", "scale_high", "rollout_steps", "gamma", "seed"]
+    own = {k: getattr(c, k) for k in shared} | {"encoder": c.encoder[:1]}
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             **own, "setting": "homogeneous", "learner": "least-squares", "clients": PILOT_CLIENTS, "dims": [PILOT_D],
@@ -110,11 +111,10 @@ class Bench:
     def __init__(self, c: Config, teacher: Teacher) -> None:
         self.c, self.teacher = c, teacher
         env = make_env(c.env, repeat=c.action_repeat)
-        self.scaler: StateScaler = make_scaler(
-            env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler")
-        )
+        self.scaler: StateScaler = scaler_of(c, env)
+        states = fit_states(c, env, self.scaler)
         env.close()
-        self.encoders: list[BaseEncoder] = [make_encoder(c, i, len(self.scaler.shift)) for i in kinds(c)]
+        self.encoders: list[BaseEncoder] = [make_encoder(c, i, states) for i in kinds(c)]
         held = sample(self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
         self.held = np.vstack([held["rollouts"], held["policy"]])
         self.wanted = self.values(self.held)
@@ -130,7 +130,7 @@ class Bench:
         env = make_env(self.c.env, repeat=self.c.action_repeat)
         followed = m // 2 if source in ("teacher", "visited") else 0
         kind = "rollout" if followed else source
-        states = make_anchors(kind, m - followed, self.c.anchor_file, env, self.scaler, own)
+        states = make_anchors(kind, m - followed, self.c.anchor_file, env, self.scaler, own, self.c.rollout_steps)
         env.close()
         if followed:
             met = policy_states(self.teacher.policies, 2 * followed, own)

@@ -7,13 +7,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import gymnasium
 import numpy as np
 
 from fedqhd import rng
 from fedqhd.agents import LEARNERS, OnlineQHD, QHDSettings
 from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.client import LocalClient
-from fedqhd.encoders import ENCODERS, BaseEncoder
+from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
 from fedqhd.envs import (
     StateScaler,
     check_dynamics,
@@ -41,14 +42,16 @@ from fedqhd.federation import (
     Truncated,
     VisitedAnchors,
     choose,
+    own_rule,
     weighted_mean,
 )
-from fedqhd.interfaces import Agent, Array, Federation, Transition
+from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
 from fedqhd.privacy import Privacy
+from fedqhd.spaces import check_rules
 from fedqhd.theory.geometry import normalised_step
 
 PUBLIC_STATES = 500
-"""States of random rollouts on which every client measures its own features."""
+FIT_STATES = 2000
 
 TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
@@ -66,8 +69,10 @@ class Public(NamedTuple):
 
     scaler: StateScaler
     anchors: Array | None
-    states: Array
-    """Of random rollouts, scaled: on these a client measures its own features."""
+    measure: Array
+    """States of random rollouts, scaled: on these a client measures its own features."""
+    fit: Array
+    """On these it may fit an encoder."""
     actions: int
 
     def fingerprint(self) -> str:
@@ -93,12 +98,16 @@ class World(NamedTuple):
         return self.public.scaler
 
 
-def make_encoder(c: Config, client: int, n: int) -> BaseEncoder:
-    """Homogeneous: the same draw for all. Heterogeneous: each its own D_i, sigma_i and draw."""
+def make_encoder(c: Config, client: int, states: Array) -> BaseEncoder:
+    """Homogeneous: the same draw for all. Heterogeneous: each its own D_i, sigma_i and draw, and kinds cycled.
+
+    The (scaled) states are for encoders that learn from data.
+    """
     own = rng.generator(c.seed, rng.PUBLIC if c.setting == "homogeneous" else client, "encoder")
     alike = c.setting == "homogeneous" or c.method == "oracle-qhd"
     sigma = c.sigma if alike else c.sigma * own.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
-    return ENCODERS[c.encoder].sample(n, dimension(c, client), sigma, own)
+    name = c.encoder[0 if alike else client % len(c.encoder)]
+    return draw_encoder(name, states.shape[1], dimension(c, client), sigma, own, states)
 
 
 def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
@@ -107,13 +116,23 @@ def settings_of(kind: type[Settings], c: Config, **others: Any) -> Settings:
     return kind(**{name: getattr(c, name) for name in names}, **others)
 
 
-def make_qhd(c: Config, client: int, public: Array, actions: int) -> Agent:
-    encoder = make_encoder(c, client, public.shape[1])
-    settings = dataclasses.replace(settings_of(QHDSettings, c), features=kept_as(c))
+def make_qhd(c: Config, client: int, public: Public, actions: int) -> Agent:
+    encoder = make_encoder(c, client, public.fit)
+    settings = dataclasses.replace(settings_of(QHDSettings, c), features=features_of(c, encoder))
     if c.step == "normalised" and c.learner != "least-squares":
         B = 1 if c.learner == "online" else c.batch_size
-        settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public)))
+        settings = dataclasses.replace(settings, eta=normalised_step(c.eta, B, encoder(public.measure)))
     return LEARNERS[c.learner](encoder, actions, settings, rng.generator(c.seed, client, "agent"))
+
+
+def features_of(c: Config, encoder: BaseEncoder) -> str:
+    """How this encoder's hypervectors are kept."""
+    if not encoder.fused and c.learner != "online" and c.features == "int8":
+        raise FedQHDError(
+            f"features=int8 needs every feature within 1/sqrt(D), which encoder={encoder.name!r} does not promise: "
+            "choose float32 or recompute"
+        )
+    return kept_as(c, own=not encoder.fused)
 
 
 def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]) -> DQN:
@@ -124,20 +143,22 @@ def make_dqn(c: Config, client: int, n: int, actions: int, hidden: Sequence[int]
     return DQN(n, actions, hidden, settings, own, init)
 
 
-def make_agent(c: Config, client: int, public: Array, actions: int) -> Agent:
+def make_agent(c: Config, client: int, public: Public, actions: int) -> Agent:
     hidden = kind_of(c, client)
-    return make_dqn(c, client, public.shape[1], actions, hidden) if hidden else make_qhd(c, client, public, actions)
+    n = public.measure.shape[1]
+    return make_dqn(c, client, n, actions, hidden) if hidden else make_qhd(c, client, public, actions)
 
 
-def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[Array, Array, int], Array]:
+def teacher_rollout(
+    c: Config, scaler: StateScaler, actions: int, states: Array
+) -> Callable[[Array, Array, int], Array]:
     """(anchors, Q_bar, episodes played) -> the next anchors: half of them as before, so that what the teacher does not
     do any more is not forgotten at once, and half states that the policy of Q_bar meets.
 
     The server plays as a client would: Q_bar compiled into an encoder of its own, of the largest dimension.
     """
-    encoder = ENCODERS[c.encoder].sample(
-        len(scaler.shift), max(c.dims), c.sigma, rng.generator(c.seed, rng.PUBLIC, "server")
-    )
+    drawn = rng.generator(c.seed, rng.PUBLIC, "server")
+    encoder = draw_encoder(c.encoder[0], len(scaler.shift), max(c.dims), c.sigma, drawn, states)
     settings = QHDSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
 
     def rollout(anchors: Array, Q: Array, episodes: int) -> Array:
@@ -155,8 +176,8 @@ def teacher_rollout(c: Config, scaler: StateScaler, actions: int) -> Callable[[A
 
 def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
     """Each method is one idea of what is exchanged."""
-    scaler, anchors, _, actions = public
-    combine = COMBINE.get(c.aggregate, weighted_mean)
+    scaler, anchors, actions = public.scaler, public.anchors, public.actions
+    combine = own_rule(c.aggregate) if ":" in c.aggregate else COMBINE.get(c.aggregate, weighted_mean)
     if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
         return Independent()
     if c.method == "truncated-fedavg-qhd":
@@ -172,7 +193,7 @@ def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
     else:
         through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
     if c.anchor_source == "teacher":
-        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions))
+        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions, public.fit))
     # W alone does not say how certain it is.
     return through_anchors if c.weights == "precision" else choose(terms, through_anchors)
 
@@ -205,17 +226,31 @@ def liars(c: Config) -> list[int]:
     return sorted(int(i) for i in drawn[: round(c.liars * c.clients)])
 
 
+def scaler_of(c: Config, env: gymnasium.Env[Array, np.int64]) -> StateScaler:
+    own = rng.generator(c.seed, rng.PUBLIC, "scaler")
+    return make_scaler(env, c.scaling, c.scale_low, c.scale_high, own, c.rollout_steps)
+
+
+def fit_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array:
+    """Scaled states of random rollouts for encoders that learn from data; where there are none, just their shape."""
+    steps = min(FIT_STATES, c.rollout_steps) if any(":" in name for name in c.encoder) else 0
+    return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "fit")))
+
+
 def make_public(c: Config) -> Public:
+    check_rules(c.env)
     env = make_env(c.env, repeat=c.action_repeat)
-    scaler = make_scaler(env, c.scaling, c.scale_low, c.scale_high, rng.generator(c.seed, rng.PUBLIC, "scaler"))
+    scaler = scaler_of(c, env)
     anchors = None
     if c.anchor_source != "visited":
         anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
-        anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng)
-    states = scaler(random_states(env, PUBLIC_STATES, rng.generator(c.seed, rng.PUBLIC, "step")))
+        anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng, c.rollout_steps)
+    steps = min(PUBLIC_STATES, c.rollout_steps)
+    measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions)
     env.close()
-    return Public(scaler, anchors, states, actions)
+    return public
 
 
 def dynamics_of(c: Config, client: int) -> dict[str, float]:
@@ -234,7 +269,7 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     # An oracle is one agent that has the environments of all.
     sites = range(c.clients) if c.method.startswith("oracle") else [client]
     envs = [make_env(c.env, repeat=c.action_repeat, dynamics=dynamics_of(c, i)) for i in sites]
-    agent = make_agent(c, client, public.states, public.actions)
+    agent = make_agent(c, client, public, public.actions)
     share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[client]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
     privacy = Privacy(c.dp_clip, c.dp_noise, c.seed) if c.dp_clip else None
@@ -258,8 +293,10 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
 
 def warm_up(c: Config) -> None:
     """Compile the kernels this run will use, or load them from their cache, before any clock runs."""
-    encoder = ENCODERS[c.encoder].sample(1, 8, 1.0, np.random.default_rng(0))
-    settings = dataclasses.replace(settings_of(QHDSettings, c), batch_size=1, update_every=1, features=kept_as(c))
-    agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
-    s = np.zeros(1, np.float32)
-    agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))
+    for name in set(c.encoder) & set(ENCODERS):
+        encoder = ENCODERS[name].sample(1, 8, 1.0, np.random.default_rng(0))
+        settings = settings_of(QHDSettings, c)
+        settings = dataclasses.replace(settings, batch_size=1, update_every=1, features=features_of(c, encoder))
+        agent = LEARNERS[c.learner](encoder, 2, settings, np.random.default_rng(0))
+        s = np.zeros(1, np.float32)
+        agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))

@@ -17,6 +17,7 @@ import tomli_w
 
 from fedqhd.experiment.private import check_privacy
 from fedqhd.interfaces import FedQHDError, nearest
+from fedqhd.named import name_of
 
 QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd")
 DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
@@ -24,6 +25,7 @@ SETTINGS = ("homogeneous", "heterogeneous")
 LEARNERS = ("replay", "online", "least-squares")
 ENGINES = ("auto", "local", "process", "flower")
 AGGREGATORS = ("auto", "mean", "median", "trimmed-mean", "geometric-median", "multi-krum")
+ENCODERS = ("fourier", "complex", "symbolic")
 ATTACKS = ("sign-flip", "scaled", "noise", "constant", "collude", "stale", "lazy")
 
 
@@ -35,7 +37,7 @@ def _f(default: Any, help: str, choices: tuple[str, ...] = ()) -> Any:
 class Config:
     """Every setting of `fedqhd train`; what is not given comes from the environment's file in configs/."""
 
-    env: str = _f("CartPole-v1", "Gymnasium id of the environment")
+    env: str = _f("CartPole-v1", "environment: a Gymnasium id, or module:Env")
     method: str = _f("fedqhd", "what is trained", (*QHD_METHODS, *DQN_METHODS))
     setting: str = _f("homogeneous", "one encoder for all clients, or one each", SETTINGS)
     learner: str = _f("replay", "how a client learns", LEARNERS)
@@ -45,17 +47,20 @@ class Config:
     round_episodes: int = _f(50, "episodes between federations, K")
     agents: tuple[str, ...] = _f((), "fedqhd: kinds of the clients, cycled, e.g. qhd dqn:64 dqn:128x128 (all qhd)")
     dynamics: tuple[str, ...] = _f((), "worlds that differ: NAME=LOW:HIGH, drawn for each client, e.g. length=0.3:1")
-    encoder: str = _f("fourier", "the clients' encoder", ("fourier", "complex", "symbolic"))
+    encoder: tuple[str, ...] = _f(
+        ("fourier",), "encoders fourier, complex, symbolic or module:name: the first (homogeneous) or cycled"
+    )
     dims: tuple[int, ...] = _f((1000,), "dimensions D_i: the first (homogeneous) or cycled (heterogeneous)")
     sigma: float = _f(1.5, "bandwidth of the encoder, in units of the scaled state")
     sigma_spread: float = _f(0.5, "heterogeneous: sigma_i = sigma * U[1 - spread, 1 + spread]")
     scaling: str = _f(
-        "rollout",
-        "scale states by random rollouts, the environment's box, or given bounds",
-        ("rollout", "box", "bounds"),
+        "auto",
+        "scale states by random rollouts (auto: and their distance), the environment's box, or given bounds",
+        ("auto", "rollout", "box", "bounds"),
     )
     scale_low: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes -4")
     scale_high: tuple[float, ...] = _f((), "scaling=bounds: the value of each state variable that becomes 4")
+    rollout_steps: int = _f(5000, "random steps by which states are scaled and anchors found; fewer if a step is slow")
     anchors: int = _f(200, "number of anchor states, m")
     anchor_source: str = _f(
         "rollout", "where anchors come from", ("rollout", "uniform", "mix", "file", "teacher", "visited")
@@ -66,7 +71,7 @@ class Config:
     weights: str | tuple[float, ...] = _f(
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
-    aggregate: str = _f("auto", "what the server makes of the replies", AGGREGATORS)
+    aggregate: str = _f("auto", "what the server makes of the replies, or module:rule", AGGREGATORS)
     uplink: str = _f("full", "how finely clients send W or Q: as it is, or rounded", ("full", "float16", "int8"))
     secure: str = _f("off", "mask replies, so that the server sees but their mean (engine=flower)", ("off", "secagg+"))
     secure_range: float = _f(1000.0, "secure: the largest number that a client may have in its W or Q")
@@ -135,9 +140,8 @@ class Config:
 
     @property
     def folder(self) -> Path:
-        return Path(
-            self.out or f"runs/{self.env.replace('/', '-')}-{self.method}-{self.setting}-{self.learner}-{self.seed}"
-        )
+        env = self.env.replace("/", "-").replace(":", "-")
+        return Path(self.out or f"runs/{env}-{self.method}-{self.setting}-{self.learner}-{self.seed}")
 
     def to_toml(self) -> str:
         return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()})
@@ -145,6 +149,16 @@ class Config:
 
 FIELDS = {f.name: f for f in dataclasses.fields(Config)}
 TYPES: Mapping[str, Any] = typing.get_type_hints(Config)
+
+
+OWN = ("env", "encoder", "aggregate")
+"""Settings that may be things of the user's own."""
+
+
+def named(value: Any) -> Any:
+    """A thing of the user's own by its name; what can stand in a TOML file as it is."""
+    plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    return value if plain else name_of(value)
 
 
 def coerce(name: str, value: Any) -> Any:
@@ -163,6 +177,9 @@ def coerce(name: str, value: Any) -> Any:
             raise TypeError
         return v
 
+    if name in OWN:
+        value = tuple(map(named, value)) if isinstance(value, list | tuple) else named(value)
+        value = (value,) if name == "encoder" and isinstance(value, str) else value
     try:
         return as_type(TYPES[name], value)
     except TypeError:
@@ -239,7 +256,7 @@ def check(c: Config) -> None:
     """Refuse what cannot be run, before anything runs."""
     for name, f in FIELDS.items():
         value, choices = getattr(c, name), f.metadata["choices"]
-        if choices and value not in choices:
+        if choices and value not in choices and not (name == "aggregate" and ":" in value):
             raise FedQHDError(
                 f"{name}={value!r} is unknown{nearest(str(value), choices)}: choose from {', '.join(choices)}"
             )
@@ -255,6 +272,11 @@ def check(c: Config) -> None:
         least = 0 if name in ("seed", "fit_steps", "learning_starts") else 1
         if kind is int:
             need(getattr(c, name) >= least, name, f"it must be at least {least}")
+    for name in c.encoder:
+        need(name in ENCODERS or ":" in name, "encoder",
+             f"{name!r} is unknown{nearest(name, ENCODERS)}: give {', '.join(ENCODERS)} or module:name")  # fmt: skip
+    need(len(c.encoder) == 1 or (len(c.encoder) > 1 and c.setting == "heterogeneous"), "encoder",
+         f"setting={c.setting} has one for all clients")  # fmt: skip
     need(len(c.dims) > 0 and min(c.dims, default=0) >= 1, "dims", "give dimensions of at least 1")
     need(min(c.widths, default=0) >= 1, "widths", "give widths of at least 1")
     for name in ("sigma", "lr", "huber", "temperature"):

@@ -65,7 +65,7 @@ def free_memory() -> int | None:
 
 def features(c: Config, D: int) -> int:
     """Real ones: a complex feature counts twice."""
-    return 2 * D if c.encoder == "complex" else D
+    return 2 * D if "complex" in c.encoder else D
 
 
 def memory_need(c: Config, D: int, actions: int) -> int:
@@ -74,15 +74,17 @@ def memory_need(c: Config, D: int, actions: int) -> int:
     return feature_bytes(c, D) + (2 * actions * p * p * 8 if c.learner == "least-squares" and p <= DENSE else 0)
 
 
-def kept_as(c: Config) -> str:
-    """How a memory keeps its hypervectors: by default rounded to int8, the fastest at any D."""
+def kept_as(c: Config, own: bool | None = None) -> str:
+    """How a memory keeps its hypervectors: by default rounded to int8, the fastest at any D; those of an encoder of the
+    user's `own` (by default: if the first is one) may not fit that."""
+    own = ":" in c.encoder[0] if own is None else own
     if c.method not in QHD_METHODS or c.learner == "online":
         return "recompute"
     if c.learner == "least-squares" and c.exchange == "statistics":
         return "float64"
     if c.learner == "least-squares" and c.features == "recompute":
         return "float32"  # a fit goes through all of them many times: they are always kept
-    return "int8" if c.features == "auto" else c.features
+    return c.features if c.features != "auto" else "float32" if own else "int8"
 
 
 def feature_bytes(c: Config, D: int) -> int:

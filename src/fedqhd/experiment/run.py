@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from fedqhd.client import SPLIT, LocalClient
 from fedqhd.engines import LocalEngine, ProcessEngine, cores
 from fedqhd.experiment import checkpoint, exchange
+from fedqhd.experiment import rounds as rounds_file
 from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
 from fedqhd.experiment.config import Config, known_keys, read_toml
@@ -154,7 +155,16 @@ def clear(folder: Path) -> None:
     clear_checkpoints(folder)
     for model in (*(folder / "models").glob("client-*.npz"), exchange.path_of(folder)):
         model.unlink(missing_ok=True)
-    for name in ("summary.json", "metrics.jsonl", "curves.png", "play.gif", "gap.json", "gap.png", "config.toml"):
+    for name in (
+        "summary.json",
+        "metrics.jsonl",
+        rounds_file.NAME,
+        "curves.png",
+        "play.gif",
+        "gap.json",
+        "gap.png",
+        "config.toml",
+    ):
         (folder / name).unlink(missing_ok=True)
 
 
@@ -174,6 +184,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
     start, teacher, totals = done or (0, None, fresh)
     metrics = folder / "metrics.jsonl"
     cut_back(metrics, *totals["metrics"])
+    rounds_file.cut_back(folder, start)
     listener.start(config, len(rounds), start)
 
     def spend(seconds: dict[str, float]) -> None:
@@ -194,6 +205,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):
             exchange.save(folder, engine, federation, server.counted, latest)
+        rounds_file.note(folder, k, ended - wall, server, replies, latest)
         checkpoint.save(folder, k + 1, latest, parties, totals, which, config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), engine.cpu_seconds()

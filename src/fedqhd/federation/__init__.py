@@ -1,6 +1,6 @@
 """What clients and server exchange."""
 
-from fedqhd.federation.aggregate import COMBINE, SELECT, weighted_mean
+from fedqhd.federation.aggregate import COMBINE, SELECT, own_rule, weighted_mean
 from fedqhd.federation.attacks import ATTACKS, Attacked
 from fedqhd.federation.baselines import Distilled, Independent, Truncated
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
@@ -27,6 +27,7 @@ __all__ = [
     "Truncated",
     "VisitedAnchors",
     "choose",
+    "own_rule",
     "plan_rounds",
     "run_rounds",
     "weighted_mean",

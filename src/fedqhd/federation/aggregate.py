@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from fedqhd import named
 from fedqhd.interfaces import Array, FedQHDError, Reply
 
 TOLERANCE = {"values": 10.0, "advantages": 2.5}
@@ -69,6 +70,24 @@ def by_rows(rule: Callable[[Array], Array]) -> Callable[[Sequence[Reply], str], 
         return rule(real_rows(P)).view(P.dtype).reshape(P.shape[1:]).astype(replies[0].payload[name].dtype)
 
     return combine
+
+
+def own_rule(name: str) -> Callable[[Sequence[Reply], str], Array]:
+    """A rule of the user's own by `module:name`: a function of the clients' rows (N, d) that gives (d,)."""
+    rule = named.load(name, "aggregate")
+    if not callable(rule):
+        raise FedQHDError(f"aggregate={name!r} is a {type(rule).__name__}: a function of rows (N, d) is needed")
+
+    def checked(P: Array) -> Array:
+        made = np.asarray(rule(P.copy()))
+        if made.shape != P.shape[1:] or made.dtype.kind not in "iuf" or not np.isfinite(made).all():
+            raise FedQHDError(
+                f"aggregate={name!r} makes {made.dtype} of shape {made.shape} of rows {P.shape}: finite numbers of "
+                f"shape {P.shape[1:]} are needed"
+            )
+        return made.astype(np.float64)
+
+    return by_rows(checked)
 
 
 def median(P: Array) -> Array:

@@ -6,9 +6,11 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from fedqhd import rng
+from fedqhd.interfaces import FedQHDError
 from fedqhd.policy import Policy
 
 WIDTH = 320
@@ -19,8 +21,11 @@ def has_screen() -> bool:
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def play(policy: Policy, gif: Path | None, seed: int = 0) -> float:
-    """One greedy episode, written to `gif`, or shown in a window if that is None. Returns its return."""
+def play(policy: Policy, gif: Path | None, seed: int = 0, longest: int | None = None) -> float:
+    """One greedy episode, or its first `longest` frames, written to `gif`, or shown in a window if that is None.
+
+    Returns its return.
+    """
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env = policy.make_env(render_mode="rgb_array" if gif else "human")
@@ -29,9 +34,12 @@ def play(policy: Policy, gif: Path | None, seed: int = 0) -> float:
     frames: list[Image.Image] = []
     obs, _ = env.reset(seed=rng.env_seed(seed, rng.PUBLIC, "play", 0))
     total, step, done = 0.0, 0, False
-    while not done:
+    while not done and (longest is None or len(frames) < longest):
         if gif and step % every == 0:
-            frame = Image.fromarray(env.render())  # type: ignore[arg-type]
+            picture = env.render()
+            if not isinstance(picture, np.ndarray):
+                raise FedQHDError(f"env={policy.env!r} has no pictures: render_mode='rgb_array' gives {picture!r:.40}")
+            frame = Image.fromarray(picture)
             frame = frame.resize((WIDTH, round(frame.height * WIDTH / frame.width)), Image.Resampling.LANCZOS)
             frames.append(frame.quantize(32))  # few colours: these pictures are flat, and the file small
         action, _ = policy.predict(obs)

@@ -25,8 +25,13 @@ def largest_eigenvalue(X: Array) -> float:
 
 
 def normalised_step(fraction: float, B: int, X: Array) -> float:
-    """The eta at which eta B lambda_max = fraction, so that clients with different bandwidths learn at one pace."""
-    return fraction / (B * max(largest_eigenvalue(X), np.finfo(float).tiny))
+    """The eta at which eta B lambda_max = fraction, so that clients with different bandwidths learn at one pace.
+
+    Where states are nearly orthogonal (symbols, one-hot), lambda_max is small and a single step overshoots first: at
+    its own state it changes Q by eta |Phi|^2 delta, so that is at most `fraction` too.
+    """
+    steepest = max(B * largest_eigenvalue(X), float(np.max(np.sum(np.abs(X) ** 2, axis=1))))
+    return fraction / max(steepest, np.finfo(float).tiny)
 
 
 def gram(X: Array) -> Array:

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def stacked(X: Array) -> Array:
-    """Real features (m, p) that span what X does: Re(X W) = [Re X, -Im X] [Re W; Im W]."""
+    """Real features (m, p) that span what X does: `Re(X W) = [Re X, -Im X] [Re W; Im W]`."""
     return np.hstack([X.real, -X.imag]) if np.iscomplexobj(X) else X
 
 

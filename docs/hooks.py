@@ -1,0 +1,44 @@
+"""What the site has beside docs/: the results that pages link to, the example files, and every command's --help."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files, InclusionLevel
+
+from fedqhd.cli import make_parser
+
+ROOT = Path(__file__).parent.parent
+BESIDE = InclusionLevel.NOT_IN_NAV
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./([^)]*)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for path in sorted((ROOT / "results").glob("*.*")):
+        files.append(File.generated(config, f"results/{path.name}", content=path.read_bytes(), inclusion=BESIDE))
+    files.append(File.generated(config, "commands.md", content=commands()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
+    """Links that lead out of docs/ in the repository: into the site where it has the file, else their text."""
+
+    def link(match: re.Match[str]) -> str:
+        label, path = match.groups()
+        return f"[{label}]({path})" if path.startswith("results/") else label
+
+    return OUTSIDE.sub(link, markdown)
+
+
+def commands() -> str:
+    """Each command's --help, as it is printed."""
+    parser = make_parser()
+    (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    parts = ["# Commands\n", "Every setting of `train` is also a key of a TOML file (`--config`), with `_` for `-`.\n"]
+    for name, sub in subparsers.choices.items():
+        sub.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=100)
+        parts.append(f"## fedqhd {name}\n\n```text\n{sub.format_help()}```\n")
+    return "\n".join(parts)

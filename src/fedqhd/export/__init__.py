@@ -1,0 +1,28 @@
+"""A trained policy for where FedQHD is not: as ONNX, as one Python file, as a C header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fedqhd._version import __version__
+from fedqhd.export.c import header
+from fedqhd.export.onnx import model
+from fedqhd.export.python import script
+from fedqhd.files import write_bytes
+from fedqhd.interfaces import FedQHDError
+from fedqhd.policy import Policy, load_policy
+
+FORMATS: Mapping[str, Callable[[Policy, str], bytes]] = {"onnx": model, "numpy": script, "c": header}
+
+
+def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
+    """Write the policy of one client of a finished run to a file; its path."""
+    if format not in FORMATS:
+        raise FedQHDError(f"format={format!r} is unknown: choose from {', '.join(FORMATS)}")
+    policy = load_policy(run, client)
+    about = f"The greedy policy of client {client} for {policy.env}, exported by FedQHD {__version__}."
+    if policy.action_repeat > 1:
+        about += f" Keep each action for {policy.action_repeat} steps."
+    write_bytes(out, FORMATS[format](policy, about))
+    return Path(out)

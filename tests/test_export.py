@@ -1,0 +1,161 @@
+"""Exported policies beside the policy itself: ONNX in onnxruntime, a file of plain Python, C compiled by gcc."""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from conftest import tiny
+from fedqhd.envs import make_env, random_states
+from fedqhd.experiment.run import train
+from fedqhd.export import export
+from fedqhd.interfaces import FedQHDError
+from fedqhd.policy import load_policy
+from worlds import CORRIDOR
+
+KINDS = ("fourier", "complex", "symbolic")
+DQN = {"learning_starts": 20, "widths": [16]}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """One client of each of our encoders, one whose encoder is its user's, and one DQN."""
+    folder = tmp_path_factory.mktemp("export")
+    kinds = [*KINDS, "own_things:waves"]
+    train(tiny(folder / "qhd", env="CartPole-v1", setting="heterogeneous", encoder=kinds, clients=4, episodes=30))
+    train(tiny(folder / "one", env=CORRIDOR, encoder="symbolic", episodes=30))
+    train(tiny(folder / "dqn", env="CartPole-v1", method="fedavg-dqn", **DQN))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def states():
+    """Where random play leads, and ten times as far."""
+    met = random_states(make_env("CartPole-v1"), 400, np.random.default_rng(0)).astype(np.float32)
+    return np.vstack([met, 10 * met[:100]])
+
+
+ALL = [("qhd", 0), ("qhd", 1), ("qhd", 2), ("one", 0), ("dqn", 0)]
+
+
+def of(runs, run, client, states):
+    policy = load_policy(runs / run, client)
+    S = states[:, : policy.model.n]
+    return policy, S, policy.q(S)
+
+
+@pytest.mark.parametrize(("run", "client"), ALL)
+def test_onnx_gives_the_same_values(runs, states, run, client, tmp_path):
+    _, S, Q = of(runs, run, client, states)
+    file = export(runs / run, client, "onnx", tmp_path / "p.onnx")
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (given,), (made,) = session.get_inputs(), session.get_outputs()
+    assert (given.name, given.type, given.shape) == ("obs", "tensor(float)", ["B", S.shape[1]])
+    assert (made.name, made.shape) == ("Q", ["B", Q.shape[1]])
+    (out,) = session.run(None, {"obs": S})
+    # float32 sums in another order; far away the angle itself is known to 1e-5 only
+    np.testing.assert_allclose(out, Q, atol=2e-4 * np.abs(Q).max())
+    assert np.mean(out.argmax(axis=1) == Q.argmax(axis=1)) > 0.99
+    (single,) = session.run(None, {"obs": S[:1]})
+    assert single.shape == (1, Q.shape[1])
+
+
+def run_script(file, without=()):
+    real, space = builtins.__import__, {}
+
+    def refuse(name, *args, **kwargs):
+        if name in without:
+            raise ImportError
+        return real(name, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builtins, "__import__", refuse)
+        exec(compile(file.read_text(), str(file), "exec"), space)
+    return space
+
+
+@pytest.mark.parametrize(("run", "client"), ALL)
+def test_the_python_file_gives_the_same_values_with_and_without_numpy(runs, states, run, client, tmp_path):
+    _, S, Q = of(runs, run, client, states)
+    file = export(runs / run, client, "numpy", tmp_path / "p.py")
+    fast = run_script(file)
+    np.testing.assert_allclose(fast["q"](S), Q, atol=2e-4 * np.abs(Q).max())
+    assert fast["action"](S[3]) == fast["action"](S)[3] == Q[3].argmax()
+    plain = run_script(file, without=["numpy"])
+    few = [plain["q"](s.tolist()) for s in S[:20]]
+    np.testing.assert_allclose(few, Q[:20], atol=2e-4 * np.abs(Q).max())
+    assert plain["action"](S[3].tolist()) == Q[3].argmax()
+
+
+def test_the_python_file_needs_nothing_but_python(runs, tmp_path):
+    """-S -I: no site-packages, no folder of ours."""
+    file = export(runs / "qhd", 0, "numpy", tmp_path / "p.py")
+    imports = set(re.findall(r"^\s*import (\w+)", file.read_text(), re.M))
+    assert imports == {"array", "base64", "math", "sys", "numpy"}
+    code = f"exec(open({str(file)!r}).read()); print(numpy, action([0.0, 0.1, 0.0, 0.1]))"
+    command = [sys.executable, "-S", "-I", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() in (["None", "0"], ["None", "1"])
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
+@pytest.mark.parametrize(("run", "client"), ALL[:4])
+def test_c_chooses_the_same_actions(runs, states, run, client, tmp_path):
+    policy, S, Q = of(runs, run, client, states)
+    near = (np.abs(policy.scaler(S)) < 32).all(axis=1)  # beyond, it clips
+    S, Q = S[near], Q[near]
+    assert len(S) > 400
+    file = export(runs / run, client, "c", tmp_path / "p.h")
+    (tmp_path / "p.c").write_text(
+        '#include "p.h"\nint action(const float *o) { return fedqhd_action(o); }\n'
+        "void scores(const float *o, int32_t *s) { fedqhd_scores(o, s); }\n"
+    )
+    strict = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=undefined", "-fno-sanitize-recover"]
+    library = tmp_path / "p.so"
+    subprocess.run(
+        ["gcc", *strict, "-O2", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "p.c"), "-lm"], check=True
+    )
+    c = ctypes.CDLL(str(library))
+    as_floats = [np.ascontiguousarray(s, np.float32).ctypes.data_as(ctypes.POINTER(ctypes.c_float)) for s in S]
+    actions = np.array([c.action(o) for o in as_floats])
+    unit = float(re.search(r"FEDQHD_UNIT (\S+)f", file.read_text())[1])
+    scores = (ctypes.c_int32 * Q.shape[1])()
+    A = np.empty_like(Q)
+    for i, o in enumerate(as_floats):
+        c.scores(o, scores)
+        A[i] = np.array(scores) * unit
+    assert np.array_equal(actions, A.argmax(axis=1))
+    expected = Q - Q.mean(axis=1, keepdims=True)
+    # Eight bits of cosine and of weight, summed over a hundred features; whole numbers alone where features are bits.
+    error = np.abs(A - expected).max() / np.abs(expected).max()
+    assert error < (0.02 if run == "one" or client == 2 else 0.1)
+    # Action by action: where they differ, the two best are closer than that error.
+    best, chosen = expected.max(axis=1), np.take_along_axis(expected, actions[:, None], axis=1)[:, 0]
+    assert np.all(best - chosen <= 2 * np.abs(A - expected).max())
+    assert np.mean(actions == Q.argmax(axis=1)) > 0.95
+
+
+def test_what_a_format_cannot_express_is_said(runs, tmp_path):
+    for format in ("onnx", "numpy", "c"):
+        with pytest.raises(FedQHDError, match=f"format={format} cannot express encoder='own_things:waves'"):
+            export(runs / "qhd", 3, format, tmp_path / "x")
+    with pytest.raises(FedQHDError, match="format=c cannot express a network"):
+        export(runs / "dqn", 0, "c", tmp_path / "x")
+    with pytest.raises(FedQHDError, match="format='tflite' is unknown"):
+        export(runs / "dqn", 0, "tflite", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_without_onnx_it_says_how_to_get_it(runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(FedQHDError, match=r"fedqhd\[export\]"):
+        export(runs / "qhd", 0, "onnx", tmp_path / "x")
