@@ -82,10 +82,10 @@ class Watched:
     def policy(self, client: int) -> Policy:
         """A client's greedy policy as of the newest checkpoint."""
         kept = read_checkpoint(self.folder)
-        if model_path(self.folder, client).exists() and not kept:
+        if model_path(self.folder, client).exists() and kept is None:
             return load_policy(self.folder, client)
         clients, world = self._clients()
-        if not kept or not 0 <= client < len(clients):
+        if kept is None or not 0 <= client < len(clients):
             raise FedQHDError(f"client={client} has no policy yet in {str(self.folder)!r}")
         restore_from(kept.arrays, clients[client])
         return Policy(clients[client].agent.model(), world.scaler, self.config.env, 0.0, self.config.action_repeat)
