@@ -30,7 +30,7 @@ help:
 	@echo "make privacy    what hiding clients from the server costs in return (under an hour; resumable)"
 	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
 	@echo "make reproduce  every table and figure of the paper, and the page (more than a day of one core; resumable)"
-	@echo "make own-envs   environments of other packages, untuned, on three seeds (resumable)"
+	@echo "make own-envs   environments of other packages, untuned, on one seed (resumable)"
 	@echo "make export-table  size and error of exported policies"
 	@echo "make docs       the site, into site/"
 	@echo "make dist       sdist and wheel, each installed in a clean environment and tried"

@@ -13,7 +13,7 @@ from fedqhd.cli import make_parser
 
 ROOT = Path(__file__).parent.parent
 BESIDE = InclusionLevel.NOT_IN_NAV
-OUTSIDE = re.compile(r"\]\(\.\./((?:results|configs|examples|src)[^)#]*)(#[^)]*)?\)")
+OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./([^)]*)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -24,11 +24,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """Links that lead out of docs/ in the repository: into the site where it has the file, else the file's name."""
+    """Links that lead out of docs/ in the repository: into the site where it has the file, else their text."""
 
     def link(match: re.Match[str]) -> str:
-        path = match[1]
-        return f"]({path}{match[2] or ''})" if path.startswith("results/") else "](#){ title='" + path + "' }"
+        label, path = match.groups()
+        return f"[{label}]({path})" if path.startswith("results/") else label
 
     return OUTSIDE.sub(link, markdown)
 

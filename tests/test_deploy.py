@@ -51,6 +51,16 @@ def test_how_it_learns_is_a_clients_own_say_and_public_draws_stay_the_servers(tm
     assert make_public(c).fingerprint() != ours
 
 
+def test_what_the_server_asks_for_is_possible_for_a_client_that_says_nothing():
+    c, _ = client_settings(told(secure="secagg+", aggregate="mean", dp_clip=2.0), "")
+    assert (c.secure, c.aggregate, c.dp_clip) == ("secagg+", "mean", 2.0)
+
+
+def test_a_client_may_insist_on_being_hidden(tmp_path):
+    with pytest.raises(FedQHDError, match=r"dp_clip=2\.0 .*is for the server to choose, which has 0\.0"):
+        client_settings(told(), written(tmp_path, "dp_clip = 2.0\n"))
+
+
 def test_other_anchors_or_actions_have_another_fingerprint():
     ours = make_public(resolve(SERVER)).fingerprint()
     assert ours.endswith("(4 state variables, 50 anchors, 2 actions)")

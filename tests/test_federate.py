@@ -274,6 +274,23 @@ def test_a_client_that_raises_lies_or_falls_silent_cannot_stop_the_rest(tmp_path
     assert fleet.summary()["greedy_return_per_client"][2] is None
 
 
+def test_masked_replies_over_a_network(tmp_path, terminals):
+    fleet = Fleet(tmp_path, terminals, episodes=8)
+    metrics, _ = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
+    with (tmp_path / "server.toml").open("a") as f:
+        f.write('secure = "secagg+"\n')
+    server = fleet.serve()
+    for i in range(3):
+        fleet.join(i)
+    said = server.communicate(timeout=PATIENCE)[0]
+    assert server.returncode == 0, said
+    assert not fleet.summary()["replies"]["absent"]
+    # Until the first teacher, which is off by a rounding, nothing differs.
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert lines[:12] == metrics.splitlines()[:12]
+    assert len(lines) == 24
+
+
 def test_a_node_with_other_anchors_is_refused_and_too_few_end_the_wait(tmp_path, terminals):
     fleet = Fleet(tmp_path, terminals, episodes=4, server="--wait 40")
     with (tmp_path / "c1.toml").open("a") as f:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any
 
@@ -51,8 +52,9 @@ def name_of(thing: Any) -> str:
     module, path = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
     if module != "__main__" and path.isidentifier():
         name = f"{module}:{path}"
-        if find(name, "name") is thing:
-            return name
+        with contextlib.suppress(FedQHDError):  # code that was executed from a text has a module that nobody can import
+            if find(name, "name") is thing:
+                return name
     label = (path or type(getattr(thing, "unwrapped", thing)).__qualname__).rpartition(".")[2].strip("<>")
     name, k = f"{PYTHON}:{label}", 1
     while name in _given and _given[name] is not thing:

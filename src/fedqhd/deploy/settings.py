@@ -15,7 +15,7 @@ from fedqhd.interfaces import FedQHDError
 
 SERVERS = (
     "method", "clients", "episodes", "round_episodes", "action_repeat", "gamma", "weights", "exchange", "temperature",
-    "uplink", "secure", "secure_range", "dp_clip", "dp_noise", "dp_delta",
+    "aggregate", "uplink", "secure", "secure_range", "dp_clip", "dp_noise", "dp_delta",
 )  # fmt: skip
 """Settings that are the server's alone."""
 PUBLIC = ("anchors", "anchor_source", "anchor_file", "scaling", "scale_low", "scale_high")
