@@ -125,6 +125,17 @@ def test_clients_with_encoders_of_every_kind_learn_together(learner, tmp_path):
         assert [row["client"] for row in report["clients"]] == list(range(6))
 
 
+def test_clients_in_processes_of_their_own_come_to_the_same(tmp_path):
+    """What cannot be pickled does not travel: neither a local function nor what it closes over."""
+    kinds = ["own_things:tiles", SKLEARN[1], TORCHHD[0]]
+    settings = {"env": "CartPole-v1", "setting": "heterogeneous", "encoder": kinds, "clients": 3}
+    for engine in ("local", "process"):
+        train(tiny(tmp_path / engine, **settings | {"engine": engine}))
+    for i in range(3):
+        W = [load_policy(tmp_path / engine, i).model.W for engine in ("local", "process")]
+        assert np.array_equal(*W)
+
+
 def test_one_encoder_for_all_is_averaged(tmp_path):
     summary = train(tiny(tmp_path / "x", env="CartPole-v1", encoder="own_things:Waves"))
     assert summary["protocol"] == "ParameterAverage"

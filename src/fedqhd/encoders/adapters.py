@@ -216,6 +216,8 @@ def _torch(module: Any) -> Map:
     """A module of torch, such as torchhd's embeddings, without its gradients."""
     import torch
 
+    # Bits depend on the number of threads, and a worker process that is forked after torch made some waits for ever.
+    torch.set_num_threads(1)
     module.eval()
 
     def phi(s: Array) -> Array:

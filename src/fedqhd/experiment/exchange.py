@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,10 @@ def path_of(folder: str | Path) -> Path:
     return Path(folder) / "models" / "exchange.npz"
 
 
-def model_of(client: LocalClient) -> Model:
-    return client.agent.model()
+def model_of(client: LocalClient) -> tuple[dict[str, Array], dict[str, Any]]:
+    """A client's model as it is kept in a file, which it can travel as: an encoder of the user's own cannot."""
+    model = client.agent.model()
+    return model.arrays(), {"kind": model.kind, **model.about()}
 
 
 def save(folder: Path, engine: Engine, federation: Federation, counted: Mapping[int, float], teacher: Payload) -> None:
@@ -44,7 +46,7 @@ def save(folder: Path, engine: Engine, federation: Federation, counted: Mapping[
     models = engine.each(model_of)
     if not models:
         return
-    arrays = {f"before.{i}.{k}": v for i, m in enumerate(models) for k, v in m.arrays().items()}
+    arrays = {f"before.{i}.{k}": v for i, (kept, _) in enumerate(models) for k, v in kept.items()}
     weights = np.array([counted.get(i, 0.0) for i in range(len(models))])
     inner = getattr(federation, "inner", federation)
     one_pi = inner.combine is weighted_mean and not isinstance(inner, PrecisionCompile)
@@ -54,7 +56,7 @@ def save(folder: Path, engine: Engine, federation: Federation, counted: Mapping[
             "anchors": teacher.get("anchors", federation.anchors), "Q": teacher["Q"], "pi": weights / weights.sum(),
             **arrays,
         },
-        {"before": [{"kind": m.kind, **m.about()} for m in models], "one_pi": one_pi},
+        {"before": [about for _, about in models], "one_pi": one_pi},
     )  # fmt: skip
 
 
