@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test test-slow test-kill lint bench bench-check returns methods bench-dqn closed-form learners \
-	options fit-cost robust participation overhead theory reproduce own-envs export-table docs dist clean
+.PHONY: help setup setup-all demo test test-slow test-federation test-kill lint bench bench-check returns methods \
+	bench-dqn closed-form learners options fit-cost robust participation overhead theory bench-federation privacy \
+	reproduce own-envs export-table docs dist clean
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
 	@echo "make test       set up with all extras and run the tests"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-federation  the tests with real processes over loopback, and Flower's simulation"
 	@echo "make test-kill  200 runs killed at random moments and resumed (about 10 minutes)"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed beside torch, numpy, scikit-learn, torchhd, DQN; make bench-check: against results/bench.json"
@@ -24,6 +26,8 @@ help:
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
 	@echo "make participation  twenty clients, half of them a round, on three seeds (about 10 minutes; resumable)"
 	@echo "make overhead   what checkpoints, validation and aggregation cost"
+	@echo "make bench-federation  bytes and seconds a round of a federation of real processes (about 15 minutes)"
+	@echo "make privacy    what hiding clients from the server costs in return (under an hour; resumable)"
 	@echo "make theory     the paper's claims about the gap, and its ablations (resumable)"
 	@echo "make reproduce  every table and figure of the paper, and the page (more than a day of one core; resumable)"
 	@echo "make own-envs   environments of other packages, untuned, on one seed (resumable)"
@@ -58,6 +62,9 @@ test: setup-all
 
 test-slow: setup-all
 	$(BIN)/pytest -n 2 -m slow
+
+test-federation: setup-all
+	$(BIN)/pytest -n 2 -m federation
 
 test-kill: setup-all
 	rm -rf runs/killed
@@ -113,6 +120,17 @@ theory: setup-all
 	$(BIN)/python benchmarks/gap.py --envs MountainCar-v0 --seeds 0
 	$(BIN)/python benchmarks/theory.py
 
+bench-federation: setup-all
+	$(BIN)/python benchmarks/federation.py
+
+privacy: setup-all
+	$(BIN)/python benchmarks/privacy.py
+
+reproduce: setup-all
+	$(BIN)/fedqhd reproduce tune
+	$(BIN)/fedqhd reproduce all
+	$(BIN)/fedqhd report
+
 own-envs: setup-all
 	$(BIN)/python benchmarks/own_envs.py
 
@@ -126,11 +144,6 @@ dist: setup-all
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist
 	$(PYTHON) benchmarks/smoke.py dist
-
-reproduce: setup-all
-	$(BIN)/fedqhd reproduce tune
-	$(BIN)/fedqhd reproduce all
-	$(BIN)/fedqhd report
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedqhd.experiment.run import training_returns
+from fedqhd.experiment.outcome import training_returns
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,7 +28,8 @@ def folder(name: str, cell: str, seed: int) -> Path:
 def run(name: str, cell: str, arguments: Sequence[str], seed: int) -> dict[str, Any]:
     out = folder(name, cell, seed)
     fedqhd = str(Path(sys.executable).parent / "fedqhd")
-    own = ["--seed", str(seed), "--out", str(out), "--resume", "--engine", "local"]
+    own = ["--seed", str(seed), "--out", str(out), "--resume"]
+    own += [] if "--engine" in arguments else ["--engine", "local"]
     command = [fedqhd, "train", *arguments, *own]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     summary = json.loads((out / "summary.json").read_text())
@@ -38,11 +39,13 @@ def run(name: str, cell: str, arguments: Sequence[str], seed: int) -> dict[str, 
     return summary
 
 
-def run_all(name: str, cells: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> dict[str, list[dict[str, Any]]]:
+def run_all(
+    name: str, cells: Mapping[str, Sequence[str]], seeds: Sequence[int], jobs: int = 2
+) -> dict[str, list[dict[str, Any]]]:
     """The summaries of each cell, seed by seed."""
-    jobs = [(name, cell, cells[cell], seed) for seed in seeds for cell in cells]
-    with ThreadPoolExecutor(2) as pool:
-        done = list(pool.map(lambda job: run(*job), jobs))
+    runs = [(name, cell, cells[cell], seed) for seed in seeds for cell in cells]
+    with ThreadPoolExecutor(jobs) as pool:
+        done = list(pool.map(lambda job: run(*job), runs))
     return {cell: done[k :: len(cells)] for k, cell in enumerate(cells)}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from cells import ROOT, curve, head, run_all
 from scipy.stats import trim_mean
 
-from fedqhd.experiment.run import LAST
+from fedqhd.experiment.outcome import LAST
 
 NAME = "closed-form"
 REPORTED = 10

@@ -17,7 +17,8 @@ from cells import ROOT, head
 
 from fedqhd.cli import make_parser
 from fedqhd.experiment.config import AGGREGATORS, ATTACKS, FIELDS, resolve
-from fedqhd.experiment.run import train, training_returns
+from fedqhd.experiment.outcome import training_returns
+from fedqhd.experiment.run import train
 
 BASE = (
     "--env CartPole-v1 --setting heterogeneous --learner least-squares --dims 100 150 200 250 300 --anchors 300 "

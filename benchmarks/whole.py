@@ -19,7 +19,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from fedqhd.envs import make_env
 from fedqhd.experiment.config import resolve
-from fedqhd.experiment.run import LAST, Listener, train
+from fedqhd.experiment.outcome import LAST
+from fedqhd.experiment.run import Listener, train
 
 REPEATS = 3
 # Episodes that make about 5,000 steps of five clients which have learned little.

@@ -21,7 +21,7 @@ from fedqhd import files
 from fedqhd.experiment import checkpoint
 from fedqhd.experiment import run as experiment
 from fedqhd.experiment.run import train
-from fedqhd.files import read_arrays, write_arrays, write_bytes
+from fedqhd.files import checkpoints, read_arrays, write_arrays, write_bytes
 from fedqhd.interfaces import FedQHDError
 from fedqhd.policy import load_policy
 
@@ -95,9 +95,9 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path, whole, 
 
 def test_only_the_last_checkpoints_are_kept_and_none_after_the_end(tmp_path, monkeypatch):
     cut_off(tmp_path, monkeypatch, 4, keep=3)
-    assert [p.name for p in checkpoint.paths(tmp_path)] == [f"checkpoint-00000{k}.npz" for k in (4, 3, 2)]
+    assert [p.name for p in checkpoints(tmp_path)] == [f"checkpoint-00000{k}.npz" for k in (4, 3, 2)]
     train(tiny(tmp_path, **OPTIONS, keep=3), resume=True)
-    assert checkpoint.paths(tmp_path) == []
+    assert checkpoints(tmp_path) == []
 
 
 def damage(path, how):
@@ -114,7 +114,7 @@ def damage(path, how):
 @pytest.mark.parametrize("how", ["half", "empty", "one bit"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, whole, monkeypatch, caplog, how):
     cut_off(tmp_path, monkeypatch, 3)
-    newest = checkpoint.paths(tmp_path)[0]
+    newest = checkpoints(tmp_path)[0]
     damage(newest, how)
     began = []
     monkeypatch.setattr(experiment.Listener, "start", lambda self, config, rounds, done: began.append(done))
@@ -127,7 +127,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, whole, monke
 
 def test_with_every_checkpoint_damaged_the_run_starts_again(tmp_path, whole, monkeypatch, caplog):
     cut_off(tmp_path, monkeypatch, 3)
-    for path in checkpoint.paths(tmp_path):
+    for path in checkpoints(tmp_path):
         damage(path, "half")
     train(tiny(tmp_path, **OPTIONS), resume=True)
     assert caplog.text.count("is damaged") == 2
@@ -141,14 +141,14 @@ def reversion(path, version):
 
 def test_a_checkpoint_of_a_newer_version_is_not_taken_for_damaged(tmp_path, monkeypatch):
     cut_off(tmp_path, monkeypatch, 2)
-    reversion(checkpoint.paths(tmp_path)[0], files.VERSION + 1)
+    reversion(checkpoints(tmp_path)[0], files.VERSION + 1)
     with pytest.raises(FedQHDError, match=f"version {files.VERSION + 1}"):
         train(tiny(tmp_path, **OPTIONS), resume=True)
 
 
 def test_a_checkpoint_of_an_older_version_is_said_and_the_run_starts_again(tmp_path, whole, monkeypatch, caplog):
     cut_off(tmp_path, monkeypatch, 1)
-    reversion(checkpoint.paths(tmp_path)[0], 1)
+    reversion(checkpoints(tmp_path)[0], 1)
     train(tiny(tmp_path, **OPTIONS), resume=True)
     assert "of an earlier FedQHD" in caplog.text
     assert outcome(tmp_path) == whole
@@ -190,7 +190,7 @@ def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path, whole, monk
         train(tiny(tmp_path, **OPTIONS))
     monkeypatch.setattr(os, "fsync", fsync)
     assert not list(tmp_path.rglob("*.part"))  # its space is free again
-    assert checkpoint.paths(tmp_path)[0].name == "checkpoint-000002.npz"
+    assert checkpoints(tmp_path)[0].name == "checkpoint-000002.npz"
     train(tiny(tmp_path, **OPTIONS), resume=True)
     assert outcome(tmp_path) == whole
 
@@ -207,7 +207,7 @@ def test_a_limit_on_the_size_of_files_is_like_a_full_disk(tmp_path):
     assert len(err.strip().splitlines()) == 1
     assert "cannot be written (File too large)" in err
     assert FOUND in err
-    newest = checkpoint.paths(tmp_path / "x")[0]
+    newest = checkpoints(tmp_path / "x")[0]
     assert read_arrays(newest)[1]["rounds_done"] == int(newest.stem[-6:]) >= 1
     rest = fedqhd("train", "--resume", "--out", tmp_path / "x")
     out, err = rest.communicate(timeout=120)
@@ -221,17 +221,17 @@ def test_a_signal_ends_a_run_in_good_order(tmp_path, whole, stop):
     args = ["--env", "CartPole-v1", "--clients", 2, "--episodes", 100_000, "--round-episodes", 2, "--dims", 64]
     run = fedqhd("train", *args, "--learner", "online", "--out", tmp_path / "x")
     for _ in range(600):
-        if len(checkpoint.paths(tmp_path / "x")) == 2:
+        if len(checkpoints(tmp_path / "x")) == 2:
             break
         time.sleep(0.1)
     run.send_signal(stop)
     _, err = run.communicate(timeout=30)
     assert run.returncode == 128 + stop
     (line,) = err.strip().splitlines()
-    newest = int(checkpoint.paths(tmp_path / "x")[0].stem[-6:])
+    newest = int(checkpoints(tmp_path / "x")[0].stem[-6:])
     assert line.startswith(f"fedqhd: stopped by {stop.name} after round {newest},")
     assert line.endswith(f"go on with: {FOUND} {tmp_path / 'x'}")
-    assert read_arrays(checkpoint.paths(tmp_path / "x")[0])[1]["rounds_done"] == newest
+    assert read_arrays(checkpoints(tmp_path / "x")[0])[1]["rounds_done"] == newest
 
 
 def test_nothing_to_resume_is_said(tmp_path):

@@ -177,6 +177,12 @@ def test_a_run_may_change_its_engine_when_it_resumes(tmp_path, monkeypatch):
     assert greedy[0] == greedy[1] == greedy[2]
 
 
+def test_without_flower_its_engine_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedqhd.experiment.run.find_spec", lambda name: None)
+    with pytest.raises(FedQHDError, match=r"engine='flower' needs Flower.*fedqhd\[flower\]"):
+        train(tiny(tmp_path, engine="flower"))
+
+
 def test_ctrl_c_leaves_no_worker_behind(tmp_path):
     """As a terminal sends it: to the whole group of processes."""
     command = ["train", "--env", "CartPole-v1", "--clients", "2", "--round-episodes", "2", "--engine", "process"]

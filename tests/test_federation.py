@@ -9,8 +9,10 @@ from fedqhd.agents import QHDSettings, ReplayQHD
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import (
     AnchorCompile,
+    Member,
     ParameterAverage,
     TeacherAnchors,
+    Terms,
     VisitedAnchors,
     choose,
     plan_rounds,
@@ -35,6 +37,10 @@ def make_site(index, encoder, rng, **settings):
     W = rng.normal(size=agent.W.shape)
     agent.load({"W": (W + 1j * rng.normal(size=W.shape) if agent.W.dtype == np.complex64 else W).astype(agent.W.dtype)})
     return Site(index, agent, rng.normal(size=(50, 4)).astype(np.float32))
+
+
+def terms(agents):
+    return Terms.of([Member(a.fingerprint(), like=a.params()) for a in agents])
 
 
 def reply(site, federation, weight=1.0):
@@ -101,9 +107,9 @@ def test_equal_fingerprints_take_algorithm_1(rng):
     anchors = AnchorCompile(np.zeros((5, 4), np.float32))
     one, other = (RandomFourier.sample(4, 20, 1.0, rng) for _ in range(2))
     agents = [make_site(i, encoder, rng).agent for i, encoder in enumerate((one, one, other))]
-    assert isinstance(choose(agents[:2], anchors), ParameterAverage)
-    assert isinstance(choose(agents[:1], anchors), ParameterAverage)
-    assert choose(agents, anchors) is anchors
+    assert isinstance(choose(terms(agents[:2]), anchors), ParameterAverage)
+    assert isinstance(choose(terms(agents[:1]), anchors), ParameterAverage)
+    assert choose(terms(agents), anchors) is anchors
 
 
 def test_different_encoders_cannot_average_weights(rng):

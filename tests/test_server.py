@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
-from fedqhd.experiment.run import final_returns, train, training_returns
+from fedqhd.experiment.outcome import final_returns, training_returns
+from fedqhd.experiment.run import train
 from fedqhd.federation import AnchorCompile, Member, ParameterAverage, Server, run_rounds
 from fedqhd.federation.validate import Refused, check_reply
 from fedqhd.interfaces import Episode, FedQHDError, Like, Reply

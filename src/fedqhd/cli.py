@@ -1,4 +1,4 @@
-"""The command line: `fedqhd train | evaluate | play | export | watch | doctor | gap | reproduce | report`."""
+"""The command line, `fedqhd COMMAND ...`; `fedqhd --help` lists the commands."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import signal
 import sys
 import typing
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fedqhd._version import __version__
-from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, resolve
+from fedqhd.deploy.cli import add_federate, run_federate
+from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, Config, resolve
 from fedqhd.interfaces import FedQHDError, nearest
 from fedqhd.reproduce import add_report, add_reproduce, run_report, run_reproduce
 
@@ -125,14 +127,14 @@ def make_parser() -> Parser:
     gap.add_argument("--states", type=int, default=None, help="states on which functions are projected (by need)")
     gap.add_argument("--config", default="", metavar="FILE", help="--advise: TOML file of settings")
     add_settings(gap)
+    add_federate(commands, add_settings)
     add_reproduce(commands)
     add_report(commands)
     return parser
 
 
-def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
-    if "weights" in given:
-        given["weights"] = weights(given["weights"])
+def settings(args: argparse.Namespace, given: dict[str, Any]) -> Config:
+    """By the flags and the file given, or that of the run to go on with."""
     file = args.config
     if args.resume and not file and "out" in given:
         held = Path(given["out"]) / "config.toml"
@@ -140,7 +142,11 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
             file = str(held)
         elif len(given) == 1:
             raise FedQHDError(f"out={given['out']!r} holds no run to go on with: start it without --resume")
-    config = resolve(given, file)
+    return resolve(given, file)
+
+
+def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    config = settings(args, given)
 
     from rich.console import Console
 
@@ -255,8 +261,6 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from fedqhd import api
     from fedqhd.report.gap import show_advice
 
-    if "weights" in given:
-        given["weights"] = weights(given["weights"])
     if args.run and not (Path(args.run) / "config.toml").exists():
         raise FedQHDError(f"run={args.run!r} is no folder of a run: it holds no config.toml")
     file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
@@ -281,8 +285,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             flags = [f"--{n.replace('_', '-')}" for n in FIELDS]
             parser.error(f"{unknown[0]!r} is not an argument of {args.command}{nearest(unknown[0], flags)}")
-        if args.command in ("train", "gap"):
-            given = {k: v for k, v in vars(args).items() if k in FIELDS}
+        given = {k: v for k, v in vars(args).items() if k in FIELDS}
+        if "weights" in given:
+            given["weights"] = weights(given["weights"])
+        if args.command == "federate":
+            run_federate(args, partial(settings, args, given))
+        elif args.command in ("train", "gap"):
             {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
             others = {

@@ -12,6 +12,8 @@ import numpy as np
 from fedqhd import rng
 from fedqhd.envs import StateScaler
 from fedqhd.interfaces import Agent, Array, Episode, Federation, FedQHDError, Payload, Reply, Transition, under
+from fedqhd.privacy import Privacy, privatised
+from fedqhd.uplink import rounded
 
 SPLIT = ("environment", "acting", "learning", "federation")
 """What a client spends its time on."""
@@ -39,6 +41,8 @@ class LocalClient:
         seed: int,
         weight: float | None = 1.0,
         keep_states: int = 0,
+        uplink: str = "full",
+        privacy: Privacy | None = None,
     ) -> None:
         self.index = index
         self.agent = agent
@@ -48,6 +52,10 @@ class LocalClient:
         self.seed = seed
         self.weight = weight
         """Its share in the federation; None: the steps it took in the round."""
+        self.uplink = uplink
+        """How finely it reports."""
+        self.privacy = privacy
+        """How much of what it learned may be seen in a report; None: all."""
         self.episodes = 0
         self.seconds = dict.fromkeys(SPLIT, 0.0)
         self._kept = np.zeros((keep_states, len(scaler.shift)), np.float32)
@@ -69,7 +77,10 @@ class LocalClient:
         installed = perf_counter()
         played = self.play(episodes, on_episode)
         trained = perf_counter()
-        payload = federation.report(self)
+        report = federation.report(self)
+        if self.privacy:
+            report = privatised(report, teacher, self.privacy, self.index, self.episodes)
+        payload = rounded(report, federation.expects(), self.uplink)
         self.seconds["federation"] = perf_counter() - trained + installed - began
         steps = sum(e.length for e in played)
         weight = float(steps) if self.weight is None else self.weight

@@ -1,19 +1,25 @@
-"""Files of named arrays: npz without pickle, a JSON note inside, a checksum at the end, written whole or not at all."""
+"""Files of named arrays: npz without pickle, a JSON note inside, a checksum at the end, written whole or not at all.
+
+Checkpoints are such files, numbered, in one folder."""
 
 from __future__ import annotations
 
 import io
 import json
+import logging
+import math
 import mmap
 import os
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from fedqhd.interfaces import Array, FedQHDError, Payload
+
+log = logging.getLogger(__name__)
 
 VERSION = 3
 """Earlier ones had no such checksum of the whole; they are still read, by those that a zip has of its parts."""
@@ -109,3 +115,56 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
             f"{path} has file version {version}, and this FedQHD reads versions up to {VERSION}: use a newer FedQHD"
         )
     return arrays, about
+
+
+class Numbered(NamedTuple):
+    number: int
+    arrays: dict[str, Array]
+    about: dict[str, Any]
+    path: Path
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Newest first."""
+    return sorted(folder.glob("checkpoint-" + 6 * "[0-9]" + "*.npz"), key=number_of, reverse=True)
+
+
+def number_of(path: Path) -> int:
+    return int(path.stem.partition("-")[2])
+
+
+def pack(arrays: Payload) -> tuple[Array, list[Any]]:
+    """All arrays as one, and what is where: a file of a hundred small members costs more than what is in them."""
+    index = [[name, v.dtype.str, v.shape] for name, v in arrays.items()]
+    return np.frombuffer(b"".join(np.ascontiguousarray(v).data for v in arrays.values()), np.uint8), index
+
+
+def unpack(data: Array, index: list[Any]) -> dict[str, Array]:
+    arrays, at = {}, 0
+    for name, dtype, shape in index:
+        size = np.dtype(dtype).itemsize * math.prod(shape)
+        arrays[name] = data[at : at + size].copy().view(dtype).reshape(shape)
+        at += size
+    return arrays
+
+
+def write_checkpoint(folder: Path, number: int, arrays: Payload, about: Mapping[str, Any], keep: int) -> None:
+    """The newest; of those before it the last few are kept."""
+    data, index = pack(arrays)
+    write_arrays(folder / f"checkpoint-{number:06}.npz", {"data": data}, {**about, "index": index})
+    for old in checkpoints(folder)[keep:]:
+        old.unlink()
+
+
+def read_checkpoint(folder: Path) -> Numbered | None:
+    """The newest that is whole; None where there is none."""
+    for path in checkpoints(folder):
+        try:
+            packed, about = read_arrays(path)
+        except DamagedFile as error:
+            log.warning("%s; going on with what came before it", error)
+            continue
+        if about["version"] == VERSION:
+            return Numbered(number_of(path), unpack(packed["data"], about.pop("index")), about, path)
+        log.warning("%s is of an earlier FedQHD, with which this one cannot go on", path)
+    return None

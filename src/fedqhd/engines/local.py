@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import process_time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedqhd.client import LocalClient, ignore
-from fedqhd.interfaces import Episode, Federation, Payload, Reply
+from fedqhd.interfaces import Episode, Federation, Payload, Reply, under
 
 T = TypeVar("T")
 
 
-class LocalEngine:
+def state_of(client: LocalClient) -> Payload:
+    return {f"{client.index}/{name}": v for name, v in client.state().items()}
+
+
+def restore_from(arrays: Payload, client: LocalClient) -> None:
+    client.restore(under(arrays, f"{client.index}/"))
+
+
+class Reachable:
+    """Checkpoints, for an engine that can call a function on each of its clients."""
+
+    each: Callable[..., list[Any]]
+
+    def state(self) -> Payload:
+        return {name: v for state in self.each(state_of) for name, v in state.items()}
+
+    def restore(self, arrays: Payload) -> None:
+        self.each(partial(restore_from, arrays))
+
+
+class LocalEngine(Reachable):
     def __init__(
         self,
         clients: Sequence[LocalClient],

@@ -15,6 +15,7 @@ from time import process_time
 from typing import Any, NamedTuple, TypeVar
 
 from fedqhd.client import LocalClient, ignore
+from fedqhd.engines.local import Reachable
 from fedqhd.interfaces import Episode, Federation, FedQHDError, Payload, Reply
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ class _Worker(NamedTuple):
         return f"the worker process of clients {', '.join(map(str, self.clients))} ended {how}"
 
 
-class ProcessEngine:
+class ProcessEngine(Reachable):
     """The same rounds as in one process, to the bit: each client computes what it would there."""
 
     def __init__(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,6 +38,7 @@ from fedqhd.federation import (
     PrecisionCompile,
     Server,
     TeacherAnchors,
+    Terms,
     Truncated,
     VisitedAnchors,
     choose,
@@ -44,6 +46,7 @@ from fedqhd.federation import (
     weighted_mean,
 )
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
+from fedqhd.privacy import Privacy
 from fedqhd.spaces import check_rules
 from fedqhd.theory.geometry import normalised_step
 
@@ -62,18 +65,37 @@ Settings = TypeVar("Settings")
 
 
 class Public(NamedTuple):
-    """Scaled states of random rollouts: clients measure their features on some, and may fit an encoder on others."""
+    """What all clients share: everyone can make it from the settings and a seed, so none of it travels."""
 
+    scaler: StateScaler
+    anchors: Array | None
     measure: Array
+    """States of random rollouts, scaled: on these a client measures its own features."""
     fit: Array
+    """On these it may fit an encoder."""
+    actions: int
+
+    def fingerprint(self) -> str:
+        """Equal where Q on the anchors means the same; with how many state variables, anchors and actions."""
+        anchors = np.zeros((0, len(self.scaler.shift)), np.float32) if self.anchors is None else self.anchors
+        digest = hashlib.sha256()
+        for part in (*self.scaler, anchors):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        n, m = len(self.scaler.shift), len(anchors)
+        return f"{digest.hexdigest()[:16]} ({n} state variables, {m} anchors, {self.actions} actions)"
 
 
 class World(NamedTuple):
-    """What all clients share in public, and how the environment of each departs from the nominal one."""
+    """What all clients share in public, what they are, and how the environment of each departs from the nominal one."""
 
-    scaler: StateScaler
+    public: Public
     federation: Federation
     dynamics: list[dict[str, float]]
+    members: list[Member]
+
+    @property
+    def scaler(self) -> StateScaler:
+        return self.public.scaler
 
 
 def make_encoder(c: Config, client: int, states: Array) -> BaseEncoder:
@@ -152,19 +174,18 @@ def teacher_rollout(
     return rollout
 
 
-def make_federation(
-    c: Config, agents: Sequence[Agent], anchors: Array | None, scaler: StateScaler, actions: int, states: Array
-) -> Federation:
+def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
     """Each method is one idea of what is exchanged."""
+    scaler, anchors, actions = public.scaler, public.anchors, public.actions
     combine = own_rule(c.aggregate) if ":" in c.aggregate else COMBINE.get(c.aggregate, weighted_mean)
     if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
         return Independent()
     if c.method == "truncated-fedavg-qhd":
-        return Truncated(min((a.params() for a in agents), key=lambda p: len(p["W"])), combine)
+        return Truncated(terms.like, combine)
     if c.method == "fedavg-dqn":
-        return ParameterAverage(agents[0].params(), combine)
+        return ParameterAverage(terms.like, combine)
     if c.exchange == "statistics":
-        return NormalExchange(c.fit_lam, c.damping, agents[0].params())
+        return NormalExchange(c.fit_lam, c.damping, terms.like)
     if anchors is None:
         through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, len(scaler.shift), actions, combine)
     elif c.method == "distilled-feddqn":
@@ -172,22 +193,24 @@ def make_federation(
     else:
         through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
     if c.anchor_source == "teacher":
-        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions, states))
-    # Networks of one shape share a fingerprint, but averaging their parameters does not average their Q; and W alone
-    # does not say how certain it is.
-    if c.agents or c.weights == "precision":
-        return through_anchors
-    return choose(agents, through_anchors)
+        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions, public.fit))
+    # W alone does not say how certain it is.
+    return through_anchors if c.weights == "precision" else choose(terms, through_anchors)
 
 
-def make_server(c: Config, clients: Sequence[LocalClient]) -> Server:
+def member(client: LocalClient) -> Member:
+    like = {k: np.broadcast_to(v.dtype.type(0), v.shape) for k, v in client.agent.params().items()}
+    return Member(client.agent.fingerprint(), client.weight, like)
+
+
+def make_server(c: Config, members: Sequence[Member]) -> Server:
     return Server(
-        [Member(client.agent.fingerprint(), client.weight) for client in clients],
+        list(members),
         present=dict(map(parse_presence, c.present)),
         participation=c.participation,
         late=c.late,
         late_weight=c.late_weight,
-        min_clients=min(c.min_clients, len(clients)),
+        min_clients=min(c.min_clients, len(members)),
         attempts=ATTEMPTS if c.too_few == "repeat" else 1,
         max_magnitude=c.max_magnitude,
         aggregate=c.aggregate,
@@ -214,38 +237,58 @@ def fit_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScal
     return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "fit")))
 
 
-def public_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Public:
-    steps = min(PUBLIC_STATES, c.rollout_steps)
-    measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
-    return Public(measure, fit_states(c, env, scaler))
-
-
-def build(c: Config) -> tuple[list[LocalClient], World]:
-    """The clients of a run, and what they share. Everything random comes from c.seed."""
+def make_public(c: Config) -> Public:
     check_rules(c.env)
     env = make_env(c.env, repeat=c.action_repeat)
     scaler = scaler_of(c, env)
-    actions = int(env.action_space.n)  # type: ignore[attr-defined]
     anchors = None
     if c.anchor_source != "visited":
         anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
         anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng, c.rollout_steps)
-    public = public_states(c, env, scaler)
+    steps = min(PUBLIC_STATES, c.rollout_steps)
+    measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
+    actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions)
+    env.close()
+    return public
+
+
+def dynamics_of(c: Config, client: int) -> dict[str, float]:
+    """How the environment of a client departs from the nominal one."""
     ranges = [parse_range(spec) for spec in c.dynamics]
+    if not ranges:
+        return {}
+    env = make_env(c.env)
     check_dynamics(env, c.env, ranges)
     env.close()
-    dynamics = [draw_dynamics(ranges, rng.generator(c.seed, i, "world")) for i in range(c.clients)]
-    envs = [make_env(c.env, repeat=c.action_repeat, dynamics=d) for d in dynamics]
+    return draw_dynamics(ranges, rng.generator(c.seed, client, "world"))
+
+
+def make_client(c: Config, client: int, public: Public) -> LocalClient:
+    """Client number `client`, as it would be in any run with these settings, whoever the others are."""
     # An oracle is one agent that has the environments of all.
-    groups = [envs] if c.method.startswith("oracle") else [[e] for e in envs]
-    check_size(c, range(len(groups)), actions)
-    agents = [make_agent(c, i, public, actions) for i in range(len(groups))]
+    sites = range(c.clients) if c.method.startswith("oracle") else [client]
+    envs = [make_env(c.env, repeat=c.action_repeat, dynamics=dynamics_of(c, i)) for i in sites]
+    agent = make_agent(c, client, public, public.actions)
+    share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[client]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
-    clients = []
-    for i, (agent, group) in enumerate(zip(agents, groups, strict=True)):
-        share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[i]
-        clients.append(LocalClient(i, agent, group, scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep))
-    return clients, World(scaler, make_federation(c, agents, anchors, scaler, actions, public.fit), dynamics)
+    privacy = Privacy(c.dp_clip, c.dp_noise, c.seed) if c.dp_clip else None
+    return LocalClient(
+        client, agent, envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep,
+        uplink=c.uplink, privacy=privacy,
+    )  # fmt: skip
+
+
+def build(c: Config) -> tuple[list[LocalClient], World]:
+    """The clients of a run, and what they share. Everything random comes from c.seed."""
+    public = make_public(c)
+    several = range(1 if c.method.startswith("oracle") else c.clients)
+    dynamics = [dynamics_of(c, i) for i in range(c.clients)]
+    check_size(c, several, public.actions)
+    clients = [make_client(c, i, public) for i in several]
+    members = [member(client) for client in clients]
+    federation = make_federation(c, Terms.of(members), public)
+    return clients, World(public, federation, dynamics, members)
 
 
 def warm_up(c: Config) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import tomli_w
 
+from fedqhd.experiment.private import check_privacy
 from fedqhd.interfaces import FedQHDError, nearest
 from fedqhd.named import name_of
 
@@ -22,7 +23,7 @@ QHD_METHODS = ("fedqhd", "independent-qhd", "truncated-fedavg-qhd", "oracle-qhd"
 DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
 SETTINGS = ("homogeneous", "heterogeneous")
 LEARNERS = ("replay", "online", "least-squares")
-ENGINES = ("auto", "local", "process")
+ENGINES = ("auto", "local", "process", "flower")
 AGGREGATORS = ("auto", "mean", "median", "trimmed-mean", "geometric-median", "multi-krum")
 ENCODERS = ("fourier", "complex", "symbolic")
 ATTACKS = ("sign-flip", "scaled", "noise", "constant", "collude", "stale", "lazy")
@@ -71,6 +72,14 @@ class Config:
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
     aggregate: str = _f("auto", "what the server makes of the replies, or module:rule", AGGREGATORS)
+    uplink: str = _f("full", "how finely clients send W or Q: as it is, or rounded", ("full", "float16", "int8"))
+    secure: str = _f("off", "mask replies, so that the server sees but their mean (engine=flower)", ("off", "secagg+"))
+    secure_range: float = _f(1000.0, "secure: the largest number that a client may have in its W or Q")
+    dp_clip: float = _f(
+        0.0, "differential privacy: L2 norm to which a client's change of the teacher is clipped (0: off)"
+    )
+    dp_noise: float = _f(1.0, "differential privacy: noise, in units of 2 dp_clip")
+    dp_delta: float = _f(1e-5, "differential privacy: the delta at which epsilon is reported")
     max_magnitude: float = _f(1e9, "a reply with a larger number is refused")
     min_clients: int = _f(1, "valid replies that a round needs")
     too_few: str = _f("stop", "fewer than min_clients: end the run, or play the round again", ("stop", "repeat"))
@@ -120,7 +129,9 @@ class Config:
     temperature: float = _f(1.0, "distilled-feddqn: softmax(Q / temperature)")
     eval_episodes: int = _f(20, "greedy evaluation episodes a client after training")
     keep: int = _f(2, "checkpoints kept while a run lasts")
-    engine: str = _f("auto", "clients in this process, or in one a core; the results are the same", ENGINES)
+    engine: str = _f(
+        "auto", "clients in this process, one process a core, or Flower's simulation: the results are the same", ENGINES
+    )
     seed: int = _f(0, "seed of every random draw")
     out: str = _f("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")
 
@@ -311,6 +322,7 @@ def check(c: Config) -> None:
     for spec in c.dynamics:
         parse_range(spec)
     check_federation(c, need)
+    check_privacy(c, need)
     if isinstance(c.weights, str):
         names = ("uniform", "steps", "precision")
         need(c.weights in names, "weights", "choose uniform, steps, precision, or give one number a client")

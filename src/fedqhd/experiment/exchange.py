@@ -40,10 +40,12 @@ def model_of(client: LocalClient) -> tuple[dict[str, Array], dict[str, Any]]:
 
 def save(folder: Path, engine: Engine, federation: Federation, counted: Mapping[int, float], teacher: Payload) -> None:
     """Called between the last report and the last install. `counted` are the clients whose replies made the teacher,
-    with their weights. Federations without anchors leave nothing."""
+    with their weights. Federations without anchors leave nothing, nor do clients that are out of reach."""
     if not isinstance(federation, AnchorCompile) or "Q" not in teacher:
         return
     models = engine.each(model_of)
+    if not models:
+        return
     arrays = {f"before.{i}.{k}": v for i, (kept, _) in enumerate(models) for k, v in kept.items()}
     weights = np.array([counted.get(i, 0.0) for i in range(len(models))])
     inner = getattr(federation, "inner", federation)

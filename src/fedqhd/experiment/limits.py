@@ -76,7 +76,7 @@ def memory_need(c: Config, D: int, actions: int) -> int:
 
 def kept_as(c: Config, own: bool | None = None) -> str:
     """How a memory keeps its hypervectors: by default rounded to int8, the fastest at any D; those of an encoder of the
-    user's `own` (if not said: if the first is one) may not fit that."""
+    user's `own` (by default: if the first is one) may not fit that."""
     own = ":" in c.encoder[0] if own is None else own
     if c.method not in QHD_METHODS or c.learner == "online":
         return "recompute"

@@ -5,35 +5,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedqhd._version import __version__
-from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import SPLIT, LocalClient
 from fedqhd.engines import LocalEngine, ProcessEngine, cores
-from fedqhd.envs import StateScaler
 from fedqhd.experiment import checkpoint, exchange
 from fedqhd.experiment import rounds as rounds_file
 from fedqhd.experiment.build import World, build, liars, make_server, warm_up
 from fedqhd.experiment.checkpoint import Parties
-from fedqhd.experiment.commit import commit
-from fedqhd.experiment.config import DQN_METHODS, Config, known_keys, read_toml
-from fedqhd.experiment.limits import all_feature_bytes, kept_as
+from fedqhd.experiment.config import Config, known_keys, read_toml
+from fedqhd.experiment.outcome import Outcome, evaluate, happened, summarise
+from fedqhd.experiment.private import spent
 from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
-from fedqhd.files import WriteFailed, damaged, failed, write_bytes
-from fedqhd.interfaces import Array, Engine, Episode, Federation, FedQHDError, Payload, Reply
-from fedqhd.policy import Policy, greedy_returns, model_path
-
-LAST = 100
-"""The final return is the mean over this many last episodes."""
+from fedqhd.files import WriteFailed, checkpoints, damaged, failed, number_of, write_bytes
+from fedqhd.interfaces import Engine, Episode, Federation, FedQHDError, Payload, Reply
+from fedqhd.uplink import sent_bytes
 
 
 class Listener:
@@ -60,32 +56,58 @@ def train(
     with threadpool_limits(1):
         clients, world = build(config)
         warm_up(config)
-        server = make_server(config, clients)
-        engine = make_engine(config, clients, world.federation, listener)
+        server = make_server(config, world.members)
+        engine = make_engine(config, clients, world, server, listener)
         try:
-            if not resume:
-                clear(folder)
-            write_bytes(folder / "config.toml", config.to_toml().encode())
-            totals = run(config, Parties(engine, server), world.federation, listener)
-            listener.evaluating()
-            outcomes = engine.each(partial(evaluate, config, world.scaler))
-            summary = {**summarise(config, outcomes, world, totals), **happened(config, server)}
-            write_bytes(summary_file, (json.dumps(summary, indent=2) + "\n").encode())
-        except WriteFailed as error:
-            raise FedQHDError(f"{error}, then go on with: {how_to_go_on(config)}") from error
+            return conduct(config, Parties(engine, server), world, listener, resume)
         finally:
             engine.close()
+
+
+def conduct(
+    config: Config,
+    parties: Parties,
+    world: World,
+    listener: Listener,
+    resume: bool,
+    outcomes: Callable[[Engine], list[Outcome]] | None = None,
+) -> dict[str, Any]:
+    """All of a run once its clients are there. `outcomes` says what came of them, where they were evaluated at home."""
+    folder, (engine, server) = config.folder, parties
+    try:
+        if not resume:
+            clear(folder)
+        write_bytes(folder / "config.toml", config.to_toml().encode())
+        totals = run(config, parties, world.federation, listener)
+        listener.evaluating()
+        came = outcomes(engine) if outcomes else engine.each(partial(evaluate, config, world.scaler))
+        reports = totals["rounds"] + server.counts["repeated"]
+        summary = {**summarise(config, came, world, totals), **happened(config, server), **spent(config, reports)}
+        write_bytes(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+    except WriteFailed as error:
+        raise FedQHDError(f"{error}, then go on with: {how_to_go_on(config)}") from error
     clear_checkpoints(folder)
     return summary
 
 
-def make_engine(c: Config, clients: Sequence[LocalClient], federation: Federation, listener: Listener) -> Engine:
+def make_engine(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
     """By default one worker process a core, where there are several of both cores and clients."""
-    several = min(cores(), len(clients)) > 1
-    kind = ProcessEngine if c.engine == "process" or (c.engine == "auto" and several) else LocalEngine
-    engine = kind(clients, federation, listener.episode)
+    if c.engine == "flower" or c.secure != "off":
+        engine: Engine = simulation(c, clients, world, server, listener)
+    elif c.engine == "process" or (c.engine == "auto" and min(cores(), len(clients)) > 1):
+        engine = ProcessEngine(clients, world.federation, listener.episode)
+    else:
+        engine = LocalEngine(clients, world.federation, listener.episode)
     lying = liars(c)
     return Attacked(engine, c.attack, lying, c.seed) if lying else engine
+
+
+def simulation(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
+    if find_spec("flwr") is None or find_spec("ray") is None:
+        raise FedQHDError("engine='flower' needs Flower: install it with pip install 'fedqhd[flower]'")
+    from fedqhd.experiment.simulated import start
+
+    return start(c, clients, world, on_episode=listener.episode, absent=server.absent)
 
 
 def how_to_go_on(config: Config) -> str:
@@ -94,10 +116,10 @@ def how_to_go_on(config: Config) -> str:
 
 def where_it_stands(config: Config) -> str:
     """What a run that was stopped leaves behind."""
-    kept = checkpoint.paths(config.folder)
+    kept = checkpoints(config.folder)
     if not (config.folder / "config.toml").exists():
         return " before it began: nothing was written"
-    after = f"after round {int(kept[0].stem.partition('-')[2])}" if kept else "in its first round"
+    after = f"after round {number_of(kept[0])}" if kept else "in its first round"
     return f" {after}, nothing before that is lost; go on with: {how_to_go_on(config)}"
 
 
@@ -147,8 +169,9 @@ def clear(folder: Path) -> None:
 
 
 def clear_checkpoints(folder: Path) -> None:
-    for path in [*checkpoint.paths(folder), *folder.glob("**/*.part")]:
+    for path in [*checkpoints(folder), *folder.glob("**/*.part")]:
         path.unlink()
+    shutil.rmtree(checkpoint.nodes(folder), ignore_errors=True)
 
 
 def run(config: Config, parties: Parties, federation: Federation, listener: Listener) -> dict[str, Any]:
@@ -177,7 +200,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
             spend({name: reply.seconds[name] for name in SPLIT})
         totals["rounds"] += 1
         totals["steps"] += sum(r.steps for r in replies)
-        totals["bytes_up"] += sum(nbytes(r.payload) for r in replies)
+        totals["bytes_up"] += sum(nbytes(r.payload, config.uplink) for r in replies)
         totals["bytes_down"] += nbytes(latest) * len(replies)
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):
@@ -191,9 +214,10 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
     return totals
 
 
-def nbytes(payload: Payload) -> int:
-    """Of the arrays in it: what was refused may hold anything, or be none."""
-    return sum(v.nbytes for v in payload.values() if isinstance(v, np.ndarray)) if isinstance(payload, Mapping) else 0
+def nbytes(payload: Payload, uplink: str = "full") -> int:
+    """Of the arrays in it, as they travel: what was refused may hold anything, or be none."""
+    arrays = [v for v in payload.values() if isinstance(v, np.ndarray)] if isinstance(payload, Mapping) else []
+    return sum(sent_bytes(v, uplink) for v in arrays)
 
 
 def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
@@ -232,90 +256,3 @@ def cut_back(metrics: Path, size: int, crc: int) -> None:
     if len(data) != size or zlib.crc32(data) != crc:
         raise damaged(metrics, "it lacks lines of finished rounds")
     write_bytes(metrics, data)
-
-
-def training_returns(folder: Path, clients: int, episodes: int) -> Array:
-    """The return of every training episode of every client, (N, episodes); NaN where none was recorded.
-
-    More columns than `episodes` where rounds had to be repeated.
-    """
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    returns = np.full((clients, max(episodes, *(1 + row["episode"] for row in rows))), np.nan)
-    for row in rows:
-        returns[row["client"], row["episode"]] = row["return"]
-    return returns
-
-
-def final_returns(returns: Array) -> Array:
-    """Each client's mean over the LAST episodes that it played; NaN for one that played none."""
-    last = [row[~np.isnan(row)][-LAST:] for row in returns]
-    return np.array([row.mean() if len(row) else np.nan for row in last])
-
-
-def happened(c: Config, server: Server) -> dict[str, Any]:
-    """What became of replies that were not simply averaged, counted by client (and reason), and of rounds."""
-    replies: dict[str, dict[str, int]] = {"refused": {}, "left out": {}, "late": {}}
-    for key, count in sorted(server.counts.items()):
-        kind, _, who = key.partition("/")
-        if kind in replies:
-            replies[kind][who] = count
-    lying = {"attack": c.attack, "liars": liars(c)} if c.attack != "none" else {}
-    return {"aggregate": c.aggregate, "replies": replies, "rounds_repeated": server.counts["repeated"], **lying}
-
-
-class Outcome(NamedTuple):
-    """What came of a client: greedy returns, at home and in the nominal environment, and how often it learned."""
-
-    greedy: list[float]
-    nominal: list[float]
-    updates: int
-    alarms: int | None
-
-
-def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
-    """Save a client's model and play it."""
-    policy = Policy(client.agent.model(), scaler, c.env, client.agent.epsilon, c.action_repeat)
-    policy.save(model_path(c.folder, client.index))
-    greedy, nominal = [], []
-    for site, env in enumerate(client.envs, start=client.index):
-        greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
-        if c.dynamics:
-            nominal.append(greedy_returns(policy, policy.make_env(), c.eval_episodes, c.seed, site).mean())
-    alarms = client.agent.alarms if isinstance(client.agent, LeastSquaresQHD) else None
-    return Outcome(greedy, nominal, client.agent.updates, alarms)
-
-
-def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict[str, Any]) -> dict[str, Any]:
-    """What came out of a run."""
-    greedy, nominal = [x for o in outcomes for x in o.greedy], [x for o in outcomes for x in o.nominal]
-    final = final_returns(training_returns(c.folder, c.clients, c.episodes))
-    seconds = totals["seconds"]
-    alarms = [o.alarms for o in outcomes if o.alarms is not None]
-    return {
-        "env": c.env,
-        "method": c.method,
-        "setting": c.setting,
-        "learner": "dqn" if c.method in DQN_METHODS else c.learner,
-        "protocol": type(world.federation).__name__,
-        "seed": c.seed,
-        "clients": c.clients,
-        "episodes": c.episodes,
-        "final_return": float(np.nanmean(final)),
-        "greedy_return": float(np.mean(greedy)),
-        "final_return_per_client": [float(x) for x in final],
-        "greedy_return_per_client": [float(x) for x in greedy],
-        "env_steps": totals["steps"],
-        "wall_seconds": seconds["wall"],
-        "cpu_seconds": seconds["cpu"],
-        "split_seconds": {name: seconds[name] for name in (*SPLIT, "logging")},
-        "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
-        "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
-        "features": kept_as(c),
-        "feature_bytes": all_feature_bytes(c),
-        "agents": len(outcomes),
-        "updates": sum(o.updates for o in outcomes),
-        **({"fit_alarms": sum(alarms)} if alarms else {}),
-        **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
-        "version": __version__,
-        "commit": commit(),
-    }

@@ -16,9 +16,9 @@ import numpy as np
 import tomli_w
 
 from fedqhd.experiment.config import DQN_METHODS, FIELDS, Config, read_toml, resolve
+from fedqhd.experiment.outcome import training_returns
 from fedqhd.experiment.pool import Job, Strand
 from fedqhd.experiment.presets import Cell, given, job_config, start
-from fedqhd.experiment.run import training_returns
 from fedqhd.files import write_bytes
 
 SEEDS = (100, 101)

@@ -102,9 +102,11 @@ class Attacked:
         self.engine.close()
 
     def state(self) -> Payload:
-        """All that resuming needs."""
-        return {f"{c}/{name}": v for c, first in self._first.items() for name, v in first.items()}
+        own = {f"attacked/{c}/{name}": v for c, first in self._first.items() for name, v in first.items()}
+        return {**self.engine.state(), **own}
 
-    def restore(self, p: Payload) -> None:
-        for client in {key.partition("/")[0] for key in p}:
-            self._first[int(client)] = under(p, f"{client}/")
+    def restore(self, arrays: Payload) -> None:
+        self.engine.restore(arrays)
+        own = under(arrays, "attacked/")
+        for client in {key.partition("/")[0] for key in own}:
+            self._first[int(client)] = under(own, f"{client}/")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fedqhd.federation.aggregate import weighted_mean
-from fedqhd.interfaces import Agent, Array, Client, Federation, FedQHDError, Like, Payload, Reply
+from fedqhd.federation.validate import Member
+from fedqhd.interfaces import Array, Client, Federation, FedQHDError, Like, Payload, Reply
 
 Combine = Callable[[Sequence[Reply], str], Array]
 """(replies, name) -> what the server makes of the arrays of that name."""
@@ -125,7 +127,24 @@ class TeacherAnchors(AnchorCompile):
         self.anchors = teacher["next"]
 
 
-def choose(agents: Sequence[Agent], otherwise: AnchorCompile) -> Federation:
-    """Algorithm 1 whenever all encoders are the same: through anchors it would not be recovered exactly."""
-    alike = len({a.fingerprint() for a in agents}) == 1
-    return ParameterAverage(agents[0].params(), otherwise.combine) if alike else otherwise
+class Terms(NamedTuple):
+    """What all clients are together, as far as it decides what they exchange."""
+
+    alike: bool
+    """Whether all encoders are the same, by their fingerprints."""
+    like: Payload
+    """What the parameters of the smallest client look like."""
+
+    @classmethod
+    def of(cls, members: Sequence[Member]) -> Terms:
+        smallest = min((m.like for m in members), key=lambda p: sum(v.size for v in p.values()))
+        return cls(len({m.fingerprint for m in members}) == 1, smallest)
+
+
+def choose(terms: Terms, otherwise: AnchorCompile) -> Federation:
+    """Algorithm 1 whenever all encoders are the same: through anchors it would not be recovered exactly.
+
+    Only for a readout: networks of one shape share a fingerprint, but averaging their parameters does not average
+    their Q."""
+    linear = terms.like.keys() == {"W"}
+    return ParameterAverage(terms.like, otherwise.combine) if terms.alike and linear else otherwise

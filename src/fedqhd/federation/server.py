@@ -36,7 +36,8 @@ class Server:
     aggregate: str = "mean"
     seed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    """What happened to replies: "refused/CLIENT/REASON", "left out/CLIENT", "late/CLIENT", "repeated"."""
+    """What happened to replies: "refused/CLIENT/REASON", "absent/CLIENT/REASON", "left out/CLIENT", "late/CLIENT",
+    "repeated"."""
     pending: list[Reply] = field(default_factory=list)
     """Replies on their way."""
     counted: dict[int, float] = field(default_factory=dict)
@@ -88,6 +89,11 @@ class Server:
             else:
                 valid[reply.client] = reply
         return list(valid.values())
+
+    def absent(self, client: int, kind: str, sentence: str) -> None:
+        """A client that was asked and whose reply did not come, as its engine says it."""
+        self.counts[f"absent/{client}/{kind}"] += 1
+        log.warning("client %d is left out of this round: %s", client, sentence)
 
     def believed(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
         """Those of the valid replies that the rule of aggregation does not leave out, in client order."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedqhd.interfaces import Like, Reply
+from fedqhd.interfaces import Like, Payload, Reply
 
 
 class Member(NamedTuple):
-    """What the server knows of a client from the start."""
+    """What the server knows of a client from the start: nothing of its model but a fingerprint and shapes."""
 
     fingerprint: str
     weight: float | None = 1.0
     """Its share; None: the steps it took in the round."""
+    like: Payload = MappingProxyType({})
+    """Arrays that look like its parameters: their shapes and types count, not their numbers."""
 
 
 class Refused(Exception):

@@ -137,10 +137,9 @@ def scalability(rows: Rows, env: str) -> Figure:
         axes.bar([i + 0.4 * k - 0.2 for i in at], [v["iqm"] for v in values], 0.38, yerr=errors, capsize=3,
                  color=("#d55e00", "#56b4e9")[k], hatch=("", "//")[k], edgecolor="white", label=setting)  # fmt: skip
     axes.set_xticks(range(len(counts)), list(map(str, counts)))
-    axes.axhline(
-        paper.figures()["scalability"]["solved_threshold"][env], color="#b00000", ls="--", lw=1, label="solved"
-    )
-    legend(axes, loc="lower right")
+    solved = paper.figures()["scalability"]["solved_threshold"]
+    axes.axhline(solved[env], color="#b00000", ls="--", lw=1, label="solved")
+    legend(axes, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure
 
 

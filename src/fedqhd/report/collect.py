@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fedqhd.experiment.outcome import training_returns
 from fedqhd.experiment.presets import PRESETS, Cell, cells, given, seeds
-from fedqhd.experiment.run import training_returns
 from fedqhd.experiment.suite import Plan, main_job
 from fedqhd.files import write_bytes
 from fedqhd.report.figures import smooth

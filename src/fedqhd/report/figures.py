@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from fedqhd.experiment.run import training_returns
+from fedqhd.experiment.outcome import training_returns
 from fedqhd.files import write_bytes
 from fedqhd.interfaces import Array
 

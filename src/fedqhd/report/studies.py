@@ -14,10 +14,10 @@ import numpy as np
 from fedqhd.experiment.ablation import ANCHORS, DIMENSIONS, MODES, Setting, analytic, slope, trained
 from fedqhd.experiment.commit import commit
 from fedqhd.experiment.config import resolve
+from fedqhd.experiment.outcome import training_returns
 from fedqhd.experiment.presets import ENVS, Cell, given
 from fedqhd.experiment.reference import reference
 from fedqhd.experiment.robustness import endurance
-from fedqhd.experiment.run import training_returns
 from fedqhd.experiment.suite import (
     ABLATED,
     DAMAGED,

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.limits import all_feature_bytes, kept_as
+from fedqhd.experiment.private import said
 from fedqhd.experiment.run import Listener
 from fedqhd.interfaces import Episode, Reply
 
@@ -142,7 +143,7 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     for i, (final, greedy) in enumerate(
         zip(summary["final_return_per_client"], summary["greedy_return_per_client"], strict=True)
     ):
-        table.add_row(str(i), f"{final:.1f}", f"{greedy:.1f}")
+        table.add_row(str(i), f"{final:.1f}", "–" if greedy is None else f"{greedy:.1f}")
     table.add_section()
     table.add_row("mean", f"{summary['final_return']:.1f}", f"{summary['greedy_return']:.1f}", style="bold")
     console.print(table)
@@ -154,6 +155,8 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     told = ", ".join(f"{count} {kind}" for kind, count in unusual.items() if count)
     if told:
         console.print(f"replies: {told}; summary.json says whose", highlight=False, soft_wrap=True)
+    if "privacy" in summary:
+        console.print(said(summary["privacy"]), highlight=False, soft_wrap=True)
     up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024
     console.print(
         f"{summary['env_steps']:,} steps in {summary['wall_seconds']:.1f} s ({summary['cpu_seconds']:.1f} CPU s); "

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from fedqhd.experiment import checkpoint, rounds
+from fedqhd.engines.local import restore_from
+from fedqhd.experiment import rounds
 from fedqhd.experiment.build import build
 from fedqhd.experiment.gap import run_config
 from fedqhd.federation import plan_rounds
-from fedqhd.files import read_arrays
+from fedqhd.files import checkpoints, read_checkpoint
 from fedqhd.interfaces import FedQHDError
 from fedqhd.policy import Policy, load_policy, model_path
 from fedqhd.report.play import play
@@ -75,19 +76,18 @@ class Watched:
         """Which policy there is to be seen; '' before the first round has ended."""
         if (self.folder / "summary.json").exists():
             return "finished"
-        kept = checkpoint.paths(self.folder)
+        kept = checkpoints(self.folder)
         return kept[0].stem if kept else ""
 
     def policy(self, client: int) -> Policy:
         """A client's greedy policy as of the newest checkpoint."""
-        kept = checkpoint.paths(self.folder)
-        if model_path(self.folder, client).exists() and not kept:
+        kept = read_checkpoint(self.folder)
+        if model_path(self.folder, client).exists() and kept is None:
             return load_policy(self.folder, client)
         clients, world = self._clients()
-        if not kept or not 0 <= client < len(clients):
+        if kept is None or not 0 <= client < len(clients):
             raise FedQHDError(f"client={client} has no policy yet in {str(self.folder)!r}")
-        packed, about = read_arrays(kept[0])
-        checkpoint.restore_from(checkpoint.unpack(packed["data"], about["index"]), clients[client])
+        restore_from(kept.arrays, clients[client])
         return Policy(clients[client].agent.model(), world.scaler, self.config.env, 0.0, self.config.action_repeat)
 
     def replay(self, client: int) -> bytes:

@@ -1,0 +1,25 @@
+"""Our server, which says when its rounds end."""
+
+import time
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedqhd.deploy.server import options, serve
+from fedqhd.experiment.run import Listener
+
+app = ServerApp()
+
+
+class Clock(Listener):
+    def __init__(self, path):
+        self.path = path
+
+    def round(self, k, replies):
+        with open(self.path, "a") as f:
+            f.write(f"{time.monotonic()}\n")
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    serve(options(context.run_config), grid, Clock(context.run_config["marks"]))

@@ -1,0 +1,213 @@
+"""What a federation of real processes costs on loopback: bytes a round on the wire, and seconds a round beside Flower's
+own minimum, an app whose clients answer with nothing at once.
+
+Bytes are counted by a relay between a client and the server, whatever they are: messages, Flower's polling, HTTP.
+Seconds are taken by turns in one federation: the same SuperLink and SuperNodes, now our app and now the empty one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import tomli_w
+from cells import ROOT, head
+
+from fedqhd.deploy.commands import SUPERLINK
+from fedqhd.deploy.keys import make_keys, server_keys
+from fedqhd.deploy.programs import answers, free_port, program, start, stop, surroundings
+from fedqhd.deploy.superlink import register, secured
+
+APPS = ROOT / "benchmarks" / "apps"
+CARTPOLE = {"env": "CartPole-v1", "round_episodes": 1, "aggregate": "mean", "anchor_source": "rollout"}
+SENT: dict[str, dict[str, Any]] = {
+    "Q at m = 200": {"setting": "heterogeneous", "anchors": 200, "dims": [500]},
+    "Q at m = 1,000": {"setting": "heterogeneous", "anchors": 1000, "dims": [500]},
+    "W at D = 1,000": {"setting": "homogeneous", "dims": [1000]},
+}
+UPLINKS = ("full", "float16", "int8")
+
+
+class Relay:
+    """Passes on to a port, and counts."""
+
+    def __init__(self, port: int) -> None:
+        self.target, self.up, self.down = port, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near = self.listener.accept()[0]
+            far = socket.create_connection(("127.0.0.1", self.target))
+            threading.Thread(target=self._pass, args=(near, far, "up"), daemon=True).start()
+            threading.Thread(target=self._pass, args=(far, near, "down"), daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, way: str) -> None:
+        try:
+            while data := source.recv(65536):
+                setattr(self, way, getattr(self, way) + len(data))
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            end.close()
+
+
+class Link(NamedTuple):
+    relay: Relay
+    """In the way of the first node, where that was asked for."""
+    nodes: str
+    """Whose key each node has."""
+
+
+@contextmanager
+def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = False) -> Iterator[Link]:
+    """A SuperLink and its SuperNodes."""
+    port = free_port()
+    home.mkdir(parents=True)
+    if keyed:
+        make_keys(home / "keys", clients, [], 1)
+    keys = server_keys(home / "keys" / "server", clients) if keyed else None
+    safe = {"root-certificates": str(keys.ca)} if keys else {"insecure": True}
+    (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"here": {"address": f"127.0.0.1:{port}", **safe}}}))
+    relay, plain = Relay(port), ["--insecure"]
+    with ExitStack() as stack, (home / "log").open("w") as log:
+        secure = secured(keys) if keys else plain
+        link = start([*SUPERLINK, *secure, "--host", "127.0.0.1", "--port", str(port)], home, log)
+        stack.callback(stop, link)
+        while not answers("127.0.0.1", port):
+            time.sleep(0.2)
+        nodes = register(f"127.0.0.1:{port}", keys) if keys else ""
+        for i in range(clients):
+            node = {"partition-id": i, "state-dir": str(home / f"state-{i}")}
+            (home / f"node-{i}.toml").write_text(tomli_w.dumps(node))
+            door = relay.port if relayed and i == 0 else port
+            own = home / "keys" / f"client-{i}"
+            secure = [
+                "--root-certificates",
+                str(own / "ca.crt"),
+                "--auth-supernode-private-key",
+                str(own / "client.key"),
+            ]
+            command = [
+                program("flower-supernode"), *(secure if keys else plain), "--superlink", f"127.0.0.1:{door}",
+                "--host", "127.0.0.1", "--port", str(free_port()), "--node-config", str(home / f"node-{i}.toml"),
+            ]  # fmt: skip
+            stack.callback(stop, start(command, home, log))
+        yield Link(relay, nodes)
+
+
+def play(home: Path, app: str, run: dict[str, Any], relay: Relay | None = None) -> tuple[list[float], list[list[int]]]:
+    """When the rounds of an app ended, by its own clock, and what the relay had counted when that was seen."""
+    marks = home / "marks"
+    marks.write_text("")
+    (home / "run.toml").write_text(tomli_w.dumps({**run, "marks": str(marks)}))
+    command = [program("flwr"), "run", str(APPS / app), "here", "--stream", "-c", str(home / "run.toml")]
+    with (home / "flwr.log").open("w") as log:
+        flwr = subprocess.Popen(command, env=surroundings(home), stdout=log, stderr=subprocess.STDOUT)
+        counted: list[list[int]] = []
+        while flwr.poll() is None:
+            seen = len(marks.read_text().splitlines())
+            while relay and len(counted) < seen:
+                counted.append([relay.up, relay.down])
+            time.sleep(0.02)
+    return [float(line) for line in marks.read_text().splitlines()], counted
+
+
+def settings(home: Path, **more: Any) -> str:
+    path = home / "settings.toml"
+    shutil.rmtree(home / "run", ignore_errors=True)
+    path.write_text(tomli_w.dumps({**CARTPOLE, "eval_episodes": 1, "out": str(home / "run"), **more}))
+    return str(path)
+
+
+def bytes_a_round(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    rows = []
+    with federation(folder / "bytes", 1, relayed=True) as (relay, _):
+        for what, setting in SENT.items():
+            for uplink in UPLINKS:
+                home = folder / "bytes"
+                config = settings(home, clients=1, episodes=rounds, uplink=uplink, **setting)
+                _, counted = play(home, "ours", {"config": config}, relay)
+                summary = json.loads((home / "run" / "summary.json").read_text())
+                each = [[b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(counted)]
+                rows.append({
+                    "sent": what, "uplink": uplink, "numbers": int(summary["bytes_up_per_round"]),
+                    "up": int(median(up for up, _ in each)), "down": int(median(down for _, down in each)),
+                    "rounds": len(each), "commit": head(),
+                })  # fmt: skip
+                print(rows[-1], flush=True)
+    return rows
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "Flower's minimum": {},
+    "FedQHD": {},
+    "FedQHD, TLS and keys": {},
+    "FedQHD, differential privacy": {"dp_clip": 200.0},
+    "FedQHD, SecAgg+": {"secure": "secagg+"},
+}
+
+
+def seconds_a_round(folder: Path, clients: int, rounds: int, repeats: int) -> dict[str, Any]:
+    """All variants by turns, forwards and backwards, so that no variant has the machine to itself."""
+    took: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    homes = folder / "plain", folder / "keyed"
+    with federation(homes[0], clients) as plain, federation(homes[1], clients, keyed=True) as keyed:
+        for repeat in range(repeats):
+            for name in list(VARIANTS)[:: -1 if repeat % 2 else 1]:
+                home, link = (homes[1], keyed) if "keys" in name else (homes[0], plain)
+                config = settings(home, clients=clients, episodes=rounds, **SENT["Q at m = 200"], **VARIANTS[name])
+                empty = name == "Flower's minimum"
+                run = {"clients": clients, "rounds": rounds} if empty else {"config": config, "nodes": link.nodes}
+                ends, _ = play(home, "empty" if empty else "ours", run)
+                each = [b - a for a, b in pairwise(ends)]
+                print(name, [round(x, 2) for x in each], flush=True)
+                took[name] += each
+    least = median(took["Flower's minimum"])
+    rows = [
+        {
+            "variant": name,
+            "seconds": round(median(each), 2),
+            "ratio": round(median(each) / least, 3),
+            "rounds": len(each),
+        }
+        for name, each in took.items()
+    ]
+    return {"clients": clients, "repeats": repeats, "rows": rows, "commit": head()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="*", default=["bytes", "seconds"], choices=["bytes", "seconds"])
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "federation.json")
+    wanted = parser.parse_args()
+    file = wanted.out
+    result = json.loads(file.read_text()) if file.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        if "seconds" in wanted.what:
+            result["seconds"] = seconds_a_round(Path(folder), 3, wanted.rounds, wanted.repeats)
+        if "bytes" in wanted.what:
+            result["bytes"] = bytes_a_round(Path(folder), wanted.rounds)
+    file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The client's program: `fedqhd.deploy.client:app`, started by a SuperNode for every message.
+
+Its node-config says which client it is (partition-id), where it keeps itself (state-dir) and, unless everything is as
+the server would have it, the file of its own settings (config).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+
+from fedqhd.client import LocalClient
+from fedqhd.deploy.settings import client_settings
+from fedqhd.engines.flower.client import Site, make_client_app
+from fedqhd.envs import StateScaler, make_env
+from fedqhd.experiment.build import Public, make_client, make_federation, make_public, member
+from fedqhd.experiment.config import Config
+from fedqhd.experiment.limits import check_size
+from fedqhd.experiment.outcome import evaluate
+from fedqhd.experiment.private import largest
+from fedqhd.interfaces import FedQHDError
+
+log = logging.getLogger("fedqhd")
+
+
+def open_site(context: Context, greeting: Mapping[str, Any]) -> Site:
+    try:
+        return site(context.node_config, greeting)
+    except FedQHDError as error:
+        log.error("fedqhd: %s", error)  # the server is told too, but who can put it right sits here
+        raise
+
+
+def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
+    missing = {"partition-id", "state-dir"} - node.keys()
+    if missing:
+        raise FedQHDError(f'node-config lacks {", ".join(sorted(missing))}: give partition-id=0 state-dir="FOLDER"')
+    index, home = int(node["partition-id"]), Path(node["state-dir"])
+    c, shared = client_settings(greeting, str(node.get("config", "")))
+    c = dataclasses.replace(c, out=str(home))
+    if not 0 <= index < c.clients:
+        raise FedQHDError(f"partition-id={index} is not possible: the server has clients 0 to {c.clients - 1}")
+    public = make_public(shared)
+    world = public.fingerprint()
+    if greeting.get("world", world) != world:
+        log.error("fedqhd: the server has other anchors, scaling or actions: %s, and here %s", greeting["world"], world)
+    check_spaces(c, shared.env, public)
+    check_size(c, [index], public.actions)
+    client = make_client(c, index, public)
+    if client.privacy:
+        client.privacy = client.privacy._replace(seed=None)  # the server knows every seed
+    return Site(
+        client=client,
+        member=member(client),
+        world=world,
+        federation=partial(make_federation, c, public=public),
+        folder=home / f"run-{greeting['run']}",
+        measure=partial(measure, c, public.scaler),
+        largest=largest(c),
+    )
+
+
+def check_spaces(c: Config, server_env: str, public: Public) -> None:
+    """A client's environment may be another than the server's, but not look different."""
+    if c.env == server_env:
+        return
+    env = make_env(c.env)
+    own = env.observation_space.shape[0], int(env.action_space.n)  # type: ignore[index, attr-defined]
+    env.close()
+    due = len(public.scaler.shift), public.actions
+    if own != due:
+        raise FedQHDError(
+            f"env={c.env!r} has {own[0]} state variables and {own[1]} actions, and the server's {server_env!r} has "
+            f"{due[0]} and {due[1]}: they must be the same"
+        )
+
+
+def measure(c: Config, scaler: StateScaler, client: LocalClient) -> dict[str, Any]:
+    """Keeps the trained model at home, and says how good it is."""
+    greedy, nominal, updates, alarms = evaluate(c, scaler, client)
+    return {"greedy": greedy, "nominal": nominal, "updates": updates, **({} if alarms is None else {"alarms": alarms})}
+
+
+def speak_up() -> None:
+    """Whoever started the SuperNode reads what its clients say."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+speak_up()
+app = make_client_app(open_site)

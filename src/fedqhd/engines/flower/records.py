@@ -1,0 +1,140 @@
+"""What travels, as Flower's records: named arrays, numbers and names. Never pickles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fedqhd.federation import Member, Terms
+from fedqhd.interfaces import Array, Episode, Payload, Reply
+from fedqhd.uplink import Coded, decode, shortened
+
+ARRAYS, METRICS, ABOUT = "arrays", "metrics", "about"
+"""The three records of a message."""
+
+
+def array_record(payload: Payload) -> ArrayRecord:
+    return ArrayRecord({name: FlowerArray(np.asarray(v)) for name, v in payload.items()})
+
+
+def payload_of(record: ArrayRecord) -> dict[str, Array]:
+    return {name: v.numpy() for name, v in record.items()}
+
+
+def write_greeting(greeting: Mapping[str, str]) -> RecordDict:
+    """What a node has to know to make itself; every order repeats it, since every message may find a new process."""
+    return RecordDict({ABOUT: ConfigRecord(dict(greeting))})
+
+
+class Order(NamedTuple):
+    """What the server asks for: which exchange of which run it is, and what to do in it."""
+
+    run: str
+    exchange: int
+    episodes: int
+    terms: Terms
+    teacher: Payload | None
+    """None in the first round."""
+
+
+def write_order(order: Order, greeting: Mapping[str, str]) -> RecordDict:
+    about: dict[str, Any] = {
+        **greeting,
+        "run": order.run,
+        "exchange": order.exchange,
+        "episodes": order.episodes,
+        "terms": json.dumps([order.terms.alike, shapes(order.terms.like)]),
+        "first": order.teacher is None,
+    }
+    return RecordDict({ARRAYS: array_record(order.teacher or {}), ABOUT: ConfigRecord(about)})
+
+
+def read_order(content: RecordDict) -> Order:
+    about: Mapping[str, Any] = content.config_records[ABOUT]
+    alike, like = json.loads(about["terms"])
+    teacher = None if about["first"] else payload_of(content.array_records[ARRAYS])
+    return Order(about["run"], about["exchange"], about["episodes"], Terms(alike, ghosts(like)), teacher)
+
+
+def write_reply(reply: Reply, cpu: float, uplink: str = "full") -> RecordDict:
+    """`cpu`: seconds of computing that the round took this client; `uplink`: the code that it rounded its report to."""
+    arrays, coded = dict(reply.payload), {}
+    for name, v in reply.payload.items():
+        short = shortened(v, uplink)
+        if short is not None:
+            arrays[name], coded[name] = short.codes, [v.dtype.str, short.unit]
+    played = Episode(*zip(*reply.episodes, strict=True)) if reply.episodes else Episode(*([[]] * 5))  # type: ignore[arg-type]
+    metrics: dict[str, Any] = {
+        "num-examples": reply.steps,
+        "weight": float(reply.weight),
+        "cpu": cpu,
+        **{f"episodes/{name}": list(column) for name, column in played._asdict().items()},
+        **{f"seconds/{name}": float(value) for name, value in reply.seconds.items()},
+    }
+    about: dict[str, Any] = {
+        "client": reply.client, "fingerprint": reply.fingerprint, "coded": json.dumps(coded),
+    }  # fmt: skip
+    return RecordDict({ARRAYS: array_record(arrays), METRICS: MetricRecord(metrics), ABOUT: ConfigRecord(about)})
+
+
+def read_reply(content: RecordDict) -> tuple[Reply, float]:
+    """The reply and the seconds of computing that it took; raises whatever a malformed one makes it raise."""
+    about: Mapping[str, Any] = content.config_records[ABOUT]
+    metrics: dict[str, Any] = dict(content.metric_records[METRICS])
+    # In a masked round there are none.
+    payload = payload_of(content.array_records[ARRAYS]) if ARRAYS in content.array_records else {}
+    for name, (dtype, unit) in json.loads(about["coded"]).items():
+        if np.dtype(dtype).kind not in "fc" or payload[name].dtype.kind not in "fi":
+            raise ValueError(f"its {name} is coded as {payload[name].dtype} for {dtype}")
+        payload[name] = decode(Coded(payload[name], float(unit)), np.dtype(dtype))
+    columns = [metrics[f"episodes/{name}"] for name in Episode._fields]
+    reply = Reply(
+        client=about["client"],
+        payload=payload,
+        weight=metrics["weight"],
+        steps=metrics["num-examples"],
+        episodes=tuple(Episode(*row) for row in zip(*columns, strict=True)),
+        fingerprint=about["fingerprint"],
+        seconds={name.removeprefix("seconds/"): v for name, v in metrics.items() if name.startswith("seconds/")},
+    )
+    return reply, float(metrics["cpu"])
+
+
+class Card(NamedTuple):
+    """How a node introduces itself: which client it is, what it is, and what it takes the public world to be."""
+
+    client: int
+    member: Member
+    world: str
+
+
+def write_card(card: Card) -> RecordDict:
+    fingerprint, weight, like = card.member
+    about: dict[str, Any] = {
+        "client": card.client,
+        "fingerprint": fingerprint,
+        "weight": json.dumps(weight),
+        "like": json.dumps(shapes(like)),
+        "world": card.world,
+    }
+    return RecordDict({ABOUT: ConfigRecord(about)})
+
+
+def read_card(content: RecordDict) -> Card:
+    about: Mapping[str, Any] = content.config_records[ABOUT]
+    member = Member(about["fingerprint"], json.loads(about["weight"]), ghosts(json.loads(about["like"])))
+    return Card(about["client"], member, about["world"])
+
+
+def shapes(like: Payload) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (v.dtype.str, v.shape) for name, v in like.items()}
+
+
+def ghosts(described: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays of these types and shapes, which take no memory."""
+    return {name: np.broadcast_to(np.zeros((), dtype), shape) for name, (dtype, shape) in described.items()}

@@ -1,0 +1,69 @@
+"""FedQHD as a strategy, for those who have a ServerApp of their own and let Flower's loop drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedqhd.engines.flower.engine import FlowerEngine
+from fedqhd.engines.flower.records import array_record, payload_of
+from fedqhd.federation import Server
+from fedqhd.interfaces import Federation
+
+
+class FedQHD(Strategy):
+    """One round of Flower's is one of ours: `start(grid, ArrayRecord(), num_rounds=len(rounds))`.
+
+    What is decided in a round is decided by `Server` and `Federation`, as in every engine of ours.
+    """
+
+    def __init__(self, engine: FlowerEngine, federation: Federation, server: Server, rounds: Sequence[int]) -> None:
+        """`rounds`: the episodes of each round. The engine has gathered its clients."""
+        self.engine, self.federation, self.server, self.rounds = engine, federation, server, rounds
+        self._asked: dict[int, Message] = {}
+        self._taught = False
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        self.engine.meet()
+        k = server_round - 1
+        teacher = payload_of(arrays) if self._taught else None
+        self._asked = self.engine.orders(MessageType.TRAIN, teacher, self.rounds[k], self.server.invite(k))
+        return list(self._asked.values())
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        answers = {answer.metadata.reply_to_message_id: answer for answer in replies}
+        told = []
+        for client, question in self._asked.items():
+            answer = answers.get(question.metadata.message_id)
+            reply = self.engine.read(client, answer) if answer else None
+            if reply is not None:
+                told.append(reply)
+        k = server_round - 1
+        valid = self.server.admit(k, 0, told, self.federation.expects())
+        if len(valid) < max(1, self.server.min_clients):
+            return None, None
+        believed = self.server.believed(k, valid, self.federation.expects())
+        returns = [episode.ret for reply in told for episode in reply.episodes]
+        metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(believed)})
+        self._taught = True
+        return array_record(self.federation.aggregate(believed)), metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Only in the end, when the last teacher is installed."""
+        if server_round < len(self.rounds) or not self._taught:
+            return []
+        return list(self.engine.orders(MessageType.EVALUATE, payload_of(arrays)).values())
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return None
+
+    def summary(self) -> None: ...
