@@ -89,7 +89,7 @@ def amplification(source: str, lam: float, D: int = 64):
     pool = make_anchors(source, 64 * D, "", env, world.scaler, rng.generator(0, rng.PUBLIC, "anchors"))
     env.close()
     pool = np.random.default_rng(0).permutation(pool)
-    X = make_encoder(c, 0, 4)(pool)
+    X = make_encoder(c, 0, pool)(pool)
     ms = D * 2 ** np.arange(7)
     gammas = [Spectrum(X[:m], rtol=0.0).gamma for m in ms]
     far = np.array(ms) >= 4 * D
@@ -109,7 +109,7 @@ def bounds(env: str, D: int, m: int, lam: float, seed: int, source: str):
     states = make_anchors(source, m, "", e, world.scaler, rng.generator(seed, rng.PUBLIC, "anchors"))
     e.close()
     none = np.zeros((0, 0))
-    clients = [Member(i, make_encoder(c, i, states.shape[1]), none, none, states) for i in range(3)]
+    clients = [Member(i, make_encoder(c, i, states), none, none, states) for i in range(3)]
     # The anchors are among the states, so that values at them are bounded by the norm over the states.
     fit = np.vstack([states, world.fit])
     truth = world.q_star(fit)

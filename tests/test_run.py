@@ -162,12 +162,16 @@ def test_weights_change_the_average(tmp_path, weights):
     assert not same(models(tmp_path / "a"), models(tmp_path / "b"))
 
 
+NO_STATES = np.zeros((0, 4), np.float32)
+"""Of four variables; only encoders that learn from data want more."""
+
+
 def test_encoders_of_a_setting(tmp_path):
     one = tiny(tmp_path, setting="homogeneous", dims=[64, 96])
-    assert len({make_encoder(one, i, 4).fingerprint() for i in range(5)}) == 1
-    assert make_encoder(one, 3, 4).D == 64
+    assert len({make_encoder(one, i, NO_STATES).fingerprint() for i in range(5)}) == 1
+    assert make_encoder(one, 3, NO_STATES).D == 64
     many = tiny(tmp_path, setting="heterogeneous", dims=[64, 96], sigma=2.0, sigma_spread=0.5)
-    encoders = [make_encoder(many, i, 4) for i in range(40)]
+    encoders = [make_encoder(many, i, NO_STATES) for i in range(40)]
     assert [e.D for e in encoders[:4]] == [64, 96, 64, 96]
     sigmas = [1 / (2 * np.pi * e.arrays["Omega"].std()) for e in encoders]
     # Each estimate comes from 256 to 384 normal draws, so is good to 4 %.
@@ -239,7 +243,7 @@ def test_divergence_stops_the_run_with_client_and_episode(tmp_path, learner):
 def test_federation_learns_a_corridor_in_seconds(tmp_path, setting, learner):
     summary = train(
         tiny(tmp_path, env=CORRIDOR, clients=3, episodes=60, round_episodes=10, setting=setting, learner=learner,
-             sigma=0.5, eta=0.3, epsilon_decay=0.9, eval_episodes=20)
+             scaling="rollout", sigma=0.5, eta=0.3, epsilon_decay=0.9, eval_episodes=20)
     )  # fmt: skip
     # Optimal play ends with 0.5 on the average; standing still ends with -2.
     assert summary["greedy_return"] > 0.35
