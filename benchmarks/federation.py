@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -136,18 +136,19 @@ def settings(home: Path, **more: Any) -> str:
     return str(path)
 
 
-def bytes_a_round(folder: Path, rounds: int) -> list[dict[str, Any]]:
+def bytes_a_round(folder: Path, rounds: int, uplinks: Sequence[str]) -> list[dict[str, Any]]:
+    """Of one of two clients: alone, a client has but one encoder and sends W."""
     rows = []
-    with federation(folder / "bytes", 1, relayed=True) as (relay, _):
+    with federation(folder / "bytes", 2, relayed=True) as (relay, _):
         for what, setting in SENT.items():
-            for uplink in UPLINKS:
+            for uplink in uplinks:
                 home = folder / "bytes"
-                config = settings(home, clients=1, episodes=rounds, uplink=uplink, **setting)
+                config = settings(home, clients=2, episodes=rounds, uplink=uplink, **setting)
                 _, counted = play(home, "ours", {"config": config}, relay)
                 summary = json.loads((home / "run" / "summary.json").read_text())
                 each = [[b - a for a, b in zip(*pair, strict=True)] for pair in pairwise(counted)]
                 rows.append({
-                    "sent": what, "uplink": uplink, "numbers": int(summary["bytes_up_per_round"]),
+                    "sent": what, "uplink": uplink, "numbers": int(summary["bytes_up_per_round"] / 2),
                     "up": int(median(up for up, _ in each)), "down": int(median(down for _, down in each)),
                     "rounds": len(each), "commit": head(),
                 })  # fmt: skip
@@ -196,6 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", nargs="*", default=["bytes", "seconds"], choices=["bytes", "seconds"])
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--uplinks", nargs="+", default=UPLINKS, choices=UPLINKS)
     parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "federation.json")
     wanted = parser.parse_args()
@@ -205,7 +207,7 @@ def main() -> None:
         if "seconds" in wanted.what:
             result["seconds"] = seconds_a_round(Path(folder), 3, wanted.rounds, wanted.repeats)
         if "bytes" in wanted.what:
-            result["bytes"] = bytes_a_round(Path(folder), wanted.rounds)
+            result["bytes"] = bytes_a_round(Path(folder), wanted.rounds, wanted.uplinks)
     file.write_text(json.dumps(result, indent=1) + "\n")
 
 

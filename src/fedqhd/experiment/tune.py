@@ -46,7 +46,7 @@ def step(c: Config) -> Settings:
     """Of Adam, of TD, or the ridge of a fit, which is a step's counterpart there."""
     if c.method in DQN_METHODS:
         return {"lr": c.lr / 2}
-    return {"fit_lam": c.fit_lam / 3} if c.learner == "least-squares" else {"eta": c.eta / 2}
+    return {"fit_lam": round(c.fit_lam / 3, 4)} if c.learner == "least-squares" else {"eta": c.eta / 2}
 
 
 def exploration(c: Config) -> Settings:
