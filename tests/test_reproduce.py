@@ -46,8 +46,8 @@ ROW = {
 }  # fmt: skip
 
 
-def reproduce(what, folder, *args, **env):
-    return fedqhd("reproduce", what, *args, "--tuned", "tuned", "--set", *TINY, cwd=folder, **env)
+def reproduce(what, folder, *args, others=(), **env):
+    return fedqhd("reproduce", what, *args, "--tuned", "tuned", "--set", *TINY, *others, cwd=folder, **env)
 
 
 @pytest.fixture(scope="module")
@@ -342,12 +342,12 @@ def test_truncated_shares_what_was_tuned_for_fedqhd(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_tune_through_the_command_line(tmp_path):
     part = ["--methods", "fedqhd", "truncated-fedavg-qhd", "--envs", "CartPole-v1", "--settings", "homogeneous"]
-    done = reproduce("tune", tmp_path, *part, "episodes=12")
+    done = reproduce("tune", tmp_path, *part, others=["episodes=12"])
     assert done.returncode == 0, done.stdout + done.stderr
     (row,) = read(tmp_path, "tuning.json")
     assert 6 <= len(row["trials"]) <= 8
     assert all(t["score"] is not None and t["commit"] for t in row["trials"])
-    again = reproduce("tune", tmp_path, *part, "episodes=12")
+    again = reproduce("tune", tmp_path, *part, others=["episodes=12"])
     assert "0 to go" in again.stdout
     assert (tmp_path / "tuned" / "CartPole-v1.toml").exists()
     assert os.listdir(tmp_path / "tuned") == ["CartPole-v1.toml"]

@@ -45,7 +45,9 @@ class Board(Watcher):
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def begin(self, waiting: int) -> None:
-        self.say(f"{self.done} runs are there, {max(self.total - self.done, waiting)} to go, {self.workers} at a time")
+        # A search that has ended may have needed fewer runs than it might have.
+        to_go = max(self.total - self.done, waiting) if waiting else 0
+        self.say(f"{self.done} runs are there, {to_go} to go, {self.workers} at a time")
 
     def started(self, job: Job) -> None:
         self.begun[job.folder] = time.monotonic(), job.progress()
