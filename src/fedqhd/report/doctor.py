@@ -26,6 +26,7 @@ SECONDS = 0.2
 DIMS = (1_000, 10_000)
 FOR = {
     "export": "fedqhd export --format onnx",
+    "flower": "fedqhd federate, and fedqhd train --engine flower",
     "tensorboard": "the results as TensorBoard's",
     "completion": "fedqhd completion",
     "docs": "make docs",
