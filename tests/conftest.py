@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ TINY = {
     "engine": "local",
 }  # fmt: skip
 """A run of a second; the last round is shorter than the first."""
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,6 +35,20 @@ def rng() -> np.random.Generator:
 @pytest.fixture(params=sorted(ENCODERS))
 def encoder(request, rng):
     return ENCODERS[request.param].sample(4, 200, 1.3, rng)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real one, which asks for nothing of its own accord."""
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'fedqhd[dev]'")
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        pytest.skip(f"needs a browser, one of {', '.join(BROWSERS)}")
+    quiet = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with api.sync_playwright() as p:
+        found = p.chromium.launch(executable_path=path, args=quiet)
+        yield found
+        found.close()
 
 
 def tiny(out, **settings) -> Config:

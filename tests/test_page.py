@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 from PIL import Image
@@ -11,7 +10,6 @@ from PIL import Image
 from test_cli import fedqhd
 from test_report import write_results
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 TABS = ["main", "curves", "cost", "ablations", "scalability", "robustness", "policies", "settings"]
 
 
@@ -44,18 +42,6 @@ def folder(tmp_path_factory):
     done = fedqhd("report", "--tensorboard", "events", cwd=home)
     assert done.returncode == 0, done.stderr
     return home
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'fedqhd[dev]'")
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"needs a browser, one of {', '.join(BROWSERS)}")
-    with api.sync_playwright() as p:
-        found = p.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture

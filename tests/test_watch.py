@@ -23,7 +23,6 @@ from fedqhd.report.watch import HOST, Watched, handler, lines_after, serve
 from test_cli import fedqhd
 from worlds import CORRIDOR
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 120_000
 """Milliseconds: the machine may be busy."""
 SETTINGS = {"env": "CartPole-v1", "setting": "heterogeneous", "clients": 3, "episodes": 8, "round_episodes": 2}
@@ -65,19 +64,6 @@ def get(port, path, host=None):
     connection.request("GET", path, headers={"Host": host} if host else {})
     answer = connection.getresponse()
     return answer.status, answer.read()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'fedqhd[dev]'")
-    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if path is None:
-        pytest.skip(f"needs a browser, one of {', '.join(BROWSERS)}")
-    quiet = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    with api.sync_playwright() as p:
-        found = p.chromium.launch(executable_path=path, args=quiet)
-        yield found
-        found.close()
 
 
 def test_the_page_follows_a_run_to_its_end(cut, browser):

@@ -54,7 +54,7 @@ class LeastSquaresQHD(QHD):
         # sums over clients equal the sum over all.
         rounded = c.features == "int8" and c.exchange != "statistics"
         dtype = np.int8 if rounded else np.float64 if c.exchange == "statistics" else np.float32
-        self._scale = np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
+        self._scale = self._unit(rounded)
         self._work = np.result_type(dtype, np.float32)
         self.memory = Trajectories(c.replay_size, self.encoder.n, p, dtype)
         self.normal = NormalEquations(actions, p if p <= DENSE else 0, float(self._scale))
@@ -71,8 +71,7 @@ class LeastSquaresQHD(QHD):
         if self.settings.explore == "epsilon":
             return super().act(s)
         u_action = self._rng.random(2)[1]
-        self._look(s)
-        kernels.refresh(*self._args, s, self._seen, self._phi)
+        self._see(s)
         np.dot(self._rows, self._phi, out=self._q)
         if self._whiten is not None:
             share = np.linalg.norm(self._whiten @ self._phi, axis=1) / np.linalg.norm(self._phi)
@@ -88,8 +87,7 @@ class LeastSquaresQHD(QHD):
         self._new += 1
 
     def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
-        self._look(s)
-        kernels.refresh(*self._args, s, self._seen, self._phi)
+        self._see(s)
         if self.memory.add(s, self._kept(self._phi), a, r, discount, first=not self._rewards):
             self.normal.reset()
 
@@ -264,7 +262,6 @@ class LeastSquaresQHD(QHD):
         self._awaited, self._whiten = p.get("awaited"), p.get("whiten")
         self.memory.restore(under(p, "memory."))
         for row, s in enumerate(self.memory.s[: self.memory.size]):
-            self._look(s)
-            kernels.refresh(*self._args, s, self._seen, self._phi)
+            self._see(s)
             self.memory.X[row] = self._kept(self._phi)
         self.normal.reset()

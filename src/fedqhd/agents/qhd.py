@@ -80,6 +80,15 @@ class QHD(ABC):
             self._phi[:] = self.encoder.features(s[None])[0]
             self._seen[:] = s
 
+    def _see(self, s: Array) -> None:
+        """Make _phi = Phi(s), unless it is: acting has likely made it."""
+        self._look(s)
+        kernels.refresh(*self._args, s, self._seen, self._phi)
+
+    def _unit(self, rounded: bool) -> np.float32:
+        """What kept features count in: |Phi_d| is at most D^-1/2, and int8 reaches 127."""
+        return np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
+
     def _finite(self, a: int, s: Array) -> int:
         """The kernels' choice of action, unless Q left them none."""
         if a < 0:
@@ -213,8 +222,7 @@ class ReplayQHD(QHD):
         # Hypervectors of the whole replay, or of one minibatch. Untouched pages of zeros cost nothing.
         rows = c.batch_size if c.features == "recompute" else c.replay_size
         self._kept: Array = np.zeros((rows, len(self._phi)), np.int8 if rounded else np.float32)
-        # |Phi_d| is at most D^-1/2, and int8 reaches 127.
-        self._scale = np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
+        self._scale = self._unit(rounded)
 
     def observe(self, t: Transition) -> None:
         memory, B = self.replay, self.settings.batch_size
@@ -253,11 +261,10 @@ class ReplayQHD(QHD):
         return float(np.abs(delta).sum())
 
     def _store(self, row: int, s: Array) -> None:
-        """Keep Phi(s), which acting has just made, with its transition."""
+        """Keep Phi(s) with its transition."""
         if self.settings.features == "recompute":
             return
-        self._look(s)
-        kernels.refresh(*self._args, s, self._seen, self._phi)
+        self._see(s)
         if self.settings.features == "int8":
             kernels.quantise(self._phi, self._scale, self._kept[row])
         else:

@@ -9,37 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from fedqhd.experiment.pool import Job, Watcher
-from fedqhd.report.terminal import clock
+from fedqhd.report.terminal import Screen, clock
 
 EVERY = 60.0
 """Seconds between two lines where there is no screen."""
 
 
-class Board(Watcher):
-    """Use as a context manager. `total` counts the runs of searches, too, that are not known yet."""
+class Board(Screen, Watcher):
+    """`total` counts the runs of searches, too, that are not known yet."""
 
     def __init__(self, console: Console, total: int, workers: int) -> None:
-        self.console, self.total, self.workers = console, total, workers
-        self.live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
+        super().__init__(console, per_second=2)
+        self.total, self.workers = total, workers
         self.done = self.fails = 0
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.begun: dict[Path, tuple[float, float]] = {}
         """When each run started, and how far it was then."""
         self.said = time.monotonic()
-
-    def __enter__(self) -> Board:
-        if self.live:
-            self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.live:
-            self.live.stop()
 
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)

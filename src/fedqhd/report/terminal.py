@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -31,21 +31,15 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Progress(Listener):
-    """Follows a run. Use as a context manager: the live view must be closed whatever happens."""
+class Screen:
+    """A live view where there is a screen. Use as a context manager: it must be closed whatever happens."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, per_second: float) -> None:
         self.console = console
-        self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        self.config = Config()
-        self.rounds = self.rounds_done = self.steps = self.played = 0
-        self.before = self.expected = 0.0
-        self.began = time.monotonic()
-        self.recent: list[deque[float]] = []
-        self.last: list[Episode | None] = []
-        self.drawn = 0.0
+        view = Live(console=console, refresh_per_second=per_second, transient=True)
+        self.live = view if console.is_terminal else None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.live:
             self.live.start()
         return self
@@ -53,6 +47,20 @@ class Progress(Listener):
     def __exit__(self, *error: object) -> None:
         if self.live:
             self.live.stop()
+
+
+class Progress(Screen, Listener):
+    """Follows a run."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, per_second=4)
+        self.config = Config()
+        self.rounds = self.rounds_done = self.steps = self.played = 0
+        self.before = self.expected = 0.0
+        self.began = time.monotonic()
+        self.recent: list[deque[float]] = []
+        self.last: list[Episode | None] = []
+        self.drawn = 0.0
 
     def start(self, config: Config, rounds: int, rounds_done: int) -> None:
         self.config, self.rounds, self.rounds_done = config, rounds, rounds_done
