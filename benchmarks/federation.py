@@ -195,18 +195,18 @@ def seconds_a_round(folder: Path, clients: int, rounds: int, repeats: int) -> di
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="*", default=["bytes", "seconds"], choices=["bytes", "seconds"])
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--only", nargs="+", default=["bytes", "seconds"], choices=["bytes", "seconds"])
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--uplinks", nargs="+", default=UPLINKS, choices=UPLINKS)
-    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "federation.json")
     wanted = parser.parse_args()
     file = wanted.out
     result = json.loads(file.read_text()) if file.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        if "seconds" in wanted.what:
+        if "seconds" in wanted.only:
             result["seconds"] = seconds_a_round(Path(folder), 3, wanted.rounds, wanted.repeats)
-        if "bytes" in wanted.what:
+        if "bytes" in wanted.only:
             result["bytes"] = bytes_a_round(Path(folder), wanted.rounds, wanted.uplinks)
     file.write_text(json.dumps(result, indent=1) + "\n")
 
