@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: help setup setup-all demo test test-slow test-federation test-kill lint bench bench-check returns methods \
-	bench-dqn closed-form learners options fit-cost robust participation overhead theory bench-federation privacy \
+	bench-dqn closed-form learners options features fit-cost robust participation overhead theory bench-federation privacy \
 	reproduce own-envs export-table docs dist clean
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
 	@echo "make learners   episodes that each learner needs to the paper's returns (hours; resumable)"
+	@echo "make features   returns with hypervectors kept as int8 and as float32 (under an hour; resumable)"
 	@echo "make fit-cost   what least squares costs beside replay (wants an idle machine)"
 	@echo "make options    what certainty is worth to least squares (hours; resumable)"
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"
@@ -96,6 +97,9 @@ closed-form: setup-all
 
 learners: setup-all
 	$(BIN)/python benchmarks/learners.py
+
+features: setup-all
+	$(BIN)/python benchmarks/features.py
 
 fit-cost: setup-all
 	$(BIN)/python benchmarks/fit_cost.py

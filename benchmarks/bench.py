@@ -65,6 +65,14 @@ def table(rows: Sequence[micro.Row]) -> str:
     return "\n".join([*lines, ""])
 
 
+def write(rows: list[micro.Row]) -> None:
+    """After every row, since all of them take hours."""
+    rows.sort(key=lambda r: list(PARTS).index(r["part"]))
+    about = {"command": "make bench", "machine": platform.machine(), "rows": rows}
+    FILE.write_text(json.dumps(about, indent=1) + "\n")
+    FILE.with_suffix(".md").write_text(table(rows))
+
+
 def reached(r: micro.Row) -> bool:
     return r["ratio"] <= r["goal"] if r["at_most"] else r["ratio"] >= r["goal"]
 
@@ -85,12 +93,11 @@ def main() -> int:
     rows = [r for r in held if r["part"] not in wanted] if not args.check else []
     for part in wanted:
         with threadpool_limits(1):
-            rows += [{"part": part, **r, "commit": head()} for r in PARTS[part]()]
-        if not args.check:
-            rows.sort(key=lambda r: list(PARTS).index(r["part"]))
-            about = {"command": "make bench", "machine": platform.machine(), "rows": rows}
-            FILE.write_text(json.dumps(about, indent=1) + "\n")
-            FILE.with_suffix(".md").write_text(table(rows))
+            for r in PARTS[part]():
+                rows.append({"part": part, **r, "commit": head()})
+                print(f"{r['name']}, against {r['against']}: {r['ratio']:.2f}", flush=True)
+                if not args.check:
+                    write(rows)
     show(rows)
     if not args.check:
         return 0

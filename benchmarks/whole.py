@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 from micro import Row, row
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
+from threadpoolctl import threadpool_limits
 
 from fedqhd.envs import make_env
 from fedqhd.experiment.config import resolve
@@ -130,21 +133,23 @@ def beside(name: str, ours: Sequence[tuple[float, bool]], other: str, theirs: Se
 
 
 def until() -> Iterator[Row]:
-    """Each with its own settings, from configs/."""
-    for setting, goals, other in (
-        ("homogeneous", PAPER, "fedavg-dqn"), ("heterogeneous", PAPER_DIFFERENT, "distilled-feddqn"),
-    ):  # fmt: skip
-        for env, wanted in goals.items():
-            common = {"env": env, "setting": setting, "episodes": 600}
-            name = f"CPU until the paper's return, {env}, {setting}"
-            ours, theirs = [], []
-            for seed in SEEDS:
-                ours.append(seconds_until(wanted, {**common, "learner": "least-squares", "seed": seed}))
-                theirs.append(seconds_until(wanted, {**common, "method": other, "seed": seed}))
-            yield beside(name, ours, other, theirs, 10)
-            if (env, setting) == ("CartPole-v1", "homogeneous"):
-                alone = [sb3_seconds_until(wanted, seed) for seed in SEEDS]
-                yield beside(f"{name}, five clients", ours, "one DQN of Stable-Baselines3", alone, 3)
+    """Each with its own settings, from configs/. Hours on one core: on two, every run has one to itself, and whom it
+    shares the machine with is as much ours as theirs."""
+    with ProcessPoolExecutor(2, get_context("spawn"), threadpool_limits, (1,)) as pool:
+        for setting, goals, other in (
+            ("homogeneous", PAPER, "fedavg-dqn"), ("heterogeneous", PAPER_DIFFERENT, "distilled-feddqn"),
+        ):  # fmt: skip
+            for env, goal in goals.items():
+                common = {"env": env, "setting": setting, "episodes": 600}
+                name = f"CPU until the paper's return, {env}, {setting}"
+                kinds = {"learner": "least-squares"}, {"method": other}
+                runs = [[pool.submit(seconds_until, goal, {**common, **kind, "seed": seed}) for kind in kinds]
+                        for seed in SEEDS]  # fmt: skip
+                ours, theirs = ([run.result() for run in each] for each in zip(*runs, strict=True))
+                yield beside(name, ours, other, theirs, 10)
+                if (env, setting) == ("CartPole-v1", "homogeneous"):
+                    alone = [run.result() for run in [pool.submit(sb3_seconds_until, goal, seed) for seed in SEEDS]]
+                    yield beside(f"{name}, five clients", ours, "one DQN of Stable-Baselines3", alone, 3)
 
 
 def engines() -> Iterator[Row]:
