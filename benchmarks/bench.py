@@ -27,7 +27,7 @@ PARTS: dict[str, Callable[[], Iterator[micro.Row]]] = {
     "until": whole.until,
 }
 CHECKED = ("operations", "steps", "engines", "starting")
-"""What takes minutes, not hours."""
+"""What depends on this tree alone; about half an hour."""
 LOSS = 1.25
 LIMIT = ", ours over the limit"
 

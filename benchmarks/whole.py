@@ -8,31 +8,29 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from contextlib import suppress
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
+from cells import ROOT
 from micro import Row, row
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
-from threadpoolctl import threadpool_limits
 
 from fedqhd.envs import make_env
 from fedqhd.experiment.config import resolve
 from fedqhd.experiment.outcome import LAST
 from fedqhd.experiment.run import Listener, train
+from fedqhd.report.paper import FEDQHD, figures
 
 REPEATS = 3
 # Episodes that make about 5,000 steps of five clients which have learned little.
 EPISODES = {"CartPole-v1": 40, "Acrobot-v1": 2, "LunarLander-v3": 10, "MountainCar-v0": 5}
 # One minibatch of 32 at every step, for all.
 CADENCE = {"learner": "replay", "batch_size": 32, "update_every": 1, "gradient_steps": 1, "learning_starts": 32}
-PAPER = {"CartPole-v1": 466.3, "Acrobot-v1": -105.0, "LunarLander-v3": 224.1, "MountainCar-v0": -143.7}
-"""Return of the paper's FedQHD with one encoder."""
-PAPER_DIFFERENT = {"CartPole-v1": 351.1, "Acrobot-v1": -102.5, "LunarLander-v3": 101.5, "MountainCar-v0": -162.3}
+COST = ROOT / "results" / "cost.json"
 SEEDS = (0, 1, 2)
 
 
@@ -86,14 +84,12 @@ class Until(Listener):
             raise Reached
 
 
-def seconds_until(goal: float, settings: Mapping[str, Any]) -> tuple[float, bool]:
+def seconds_until(goal: float, settings: Mapping[str, Any]) -> float:
     """CPU seconds until a run reached it, or all that it took without."""
     began = process_time()
-    try:
+    with suppress(Reached):
         finished(settings, Until(goal))
-    except Reached:
-        return process_time() - began, True
-    return process_time() - began, False
+    return process_time() - began
 
 
 class Stop(BaseCallback):
@@ -107,7 +103,7 @@ class Stop(BaseCallback):
         return len(recent) < LAST or np.mean([e["r"] for e in recent]) < self.goal
 
 
-def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
+def sb3_seconds_until(goal: float, seed: int) -> float:
     """One agent of Stable-Baselines3 with RL Zoo's settings for CartPole."""
     model = DQN(
         "MlpPolicy", make_env("CartPole-v1"), learning_rate=2.3e-3, batch_size=64, buffer_size=100_000,
@@ -115,41 +111,33 @@ def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
         exploration_fraction=0.16, exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed,
         device="cpu", stats_window_size=LAST,
     )  # fmt: skip
-    began, stop = process_time(), Stop(goal)
-    model.learn(200_000, callback=stop)
-    return process_time() - began, not stop._on_step()
-
-
-def beside(name: str, ours: Sequence[tuple[float, bool]], other: str, theirs: Sequence[tuple[float, bool]],
-           goal: float) -> Row:  # fmt: skip
-    """The ratio of medians. Who does not get there in time has at least spent what it has spent."""
-    fast, slow = (float(np.median([spent for spent, _ in each])) for each in (ours, theirs))
-    missed, failed = (sum(not reached for _, reached in each) for each in (ours, theirs))
-    if failed:
-        other += f" ({failed} of {len(theirs)} runs did not get there)"
-    if missed:
-        name += f" ({missed} of {len(ours)} runs did not get there)"
-    return row(name, other, slow / fast, goal, repeats=len(SEEDS))
+    began = process_time()
+    model.learn(200_000, callback=Stop(goal))
+    return process_time() - began
 
 
 def until() -> Iterator[Row]:
-    """Each with its own settings, from configs/. Hours on one core: on two, every run has one to itself, and whom it
-    shares the machine with is as much ours as theirs."""
-    with ProcessPoolExecutor(2, get_context("spawn"), threadpool_limits, (1,)) as pool:
-        for setting, goals, other in (
-            ("homogeneous", PAPER, "fedavg-dqn"), ("heterogeneous", PAPER_DIFFERENT, "distilled-feddqn"),
-        ):  # fmt: skip
-            for env, goal in goals.items():
-                common = {"env": env, "setting": setting, "episodes": 600}
-                name = f"CPU until the paper's return, {env}, {setting}"
-                kinds = {"learner": "least-squares"}, {"method": other}
-                runs = [[pool.submit(seconds_until, goal, {**common, **kind, "seed": seed}) for kind in kinds]
-                        for seed in SEEDS]  # fmt: skip
-                ours, theirs = ([run.result() for run in each] for each in zip(*runs, strict=True))
-                yield beside(name, ours, other, theirs, 10)
-                if (env, setting) == ("CartPole-v1", "homogeneous"):
-                    alone = [run.result() for run in [pool.submit(sb3_seconds_until, goal, seed) for seed in SEEDS]]
-                    yield beside(f"{name}, five clients", ours, "one DQN of Stable-Baselines3", alone, 3)
+    """Beside Stable-Baselines3 in turn, five clients with one encoder against one agent. Beside our own DQNs from the
+    runs of the main table, each method as it was tuned: hours that need not be spent twice."""
+    goal = figures()["final_average_return_last_100_episodes"][FEDQHD]["CartPole-v1"]["homogeneous"]["mean"]
+    own = {"env": "CartPole-v1", "learner": "least-squares", "episodes": 600}
+    spent = [[seconds_until(goal, {**own, "seed": seed}), sb3_seconds_until(goal, seed)] for seed in SEEDS]
+    ours, alone = np.median(spent, axis=0)
+    yield row("CPU until the paper's return, CartPole-v1, five clients", "one DQN of Stable-Baselines3", alone / ours,
+              3, repeats=len(SEEDS))  # fmt: skip
+    cells = {(r["env"], r["setting"], r["method"]): r["until"] for r in json.loads(COST.read_text())
+             if r["preset"] == "tuned"} if COST.exists() else {}  # fmt: skip
+    for setting, other in (("homogeneous", "fedavg-dqn"), ("heterogeneous", "distilled-feddqn")):
+        for env in EPISODES:
+            mine, theirs = cells.get((env, setting, FEDQHD)), cells.get((env, setting, other))
+            if mine and theirs:
+                yield row(f"CPU until the paper's return, {env}, {setting}{missed(mine)}", f"{other}{missed(theirs)}",
+                          theirs["cpu_seconds"] / mine["cpu_seconds"], 10, repeats=mine["runs"])  # fmt: skip
+
+
+def missed(u: Mapping[str, Any]) -> str:
+    short = u["runs"] - u["reached"]
+    return f" ({short} of {u['runs']} runs did not get there)" if short else ""
 
 
 def engines() -> Iterator[Row]:

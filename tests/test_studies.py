@@ -10,14 +10,15 @@ import pytest
 
 from fedqhd import api
 from fedqhd.encoders import ENCODERS
-from fedqhd.experiment import ablation, robustness, suite
+from fedqhd.experiment import ablation, outcome, robustness, suite
 from fedqhd.experiment import reference as references
 from fedqhd.experiment.presets import Cell, parse_set
 from fedqhd.experiment.robustness import damaged, endure, factors, quantise
+from fedqhd.experiment.rounds import cpu_seconds_until
 from fedqhd.experiment.suite import Plan, ablation_jobs, main_job, scalability_job
 from fedqhd.models import MLP, Readout
 from fedqhd.policy import load_policy
-from fedqhd.report import studies
+from fedqhd.report import studies, study_tables
 from fedqhd.report.study_tables import studies as told
 from test_cli import fedqhd
 from test_reproduce import TINY
@@ -185,3 +186,21 @@ def test_cost_is_of_the_main_tables_runs(plan, results):
     assert row["split_seconds"]["learning"] == pytest.approx(job.summary()["split_seconds"]["learning"], abs=0.01)
     assert row["bytes_up_per_round"] == 0  # alone, nothing travels
     assert row["paper_minutes"] == {"mean": 1.7, "std": 0.1}
+    # A few episodes do not make the paper's 466.3: it counts with all that it took.
+    whole = job.summary()["cpu_seconds"]
+    assert row["until"] == {"return": 466.3, "cpu_seconds": round(whole, 1), "runs": 1, "reached": 0}
+    assert "(1 of 1 not)" in "\n".join(study_tables.cost([row]))
+
+
+def test_cpu_seconds_until_a_return_are_those_of_the_rounds_up_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(outcome, "LAST", 2)
+    rows = [{"round": e // 3, "client": i, "episode": e, "return": float(e)} for i in (0, 1) for e in range(9)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps({"cpu_seconds": s}) + "\n" for s in (1.0, 2.0, 4.0)))
+    returns = outcome.training_returns(tmp_path, 2, 9)
+    # Episodes 3 and 4 have a mean of 3.5, and are over when five have been played: in the second round of three.
+    assert outcome.passed(returns, 3.5) == 5
+    assert cpu_seconds_until(tmp_path, 5) == 3.0
+    assert cpu_seconds_until(tmp_path, 3) == 1.0
+    assert outcome.passed(returns, 7.5) == 9
+    assert outcome.passed(returns, 7.6) is None

@@ -111,6 +111,7 @@ def test_what_rounds_took_and_what_became_of_replies_is_written_once_a_round(tmp
     assert [r["round"] for r in rows] == [0, 1, 2, 3]
     assert all(r["seconds"] > 0 for r in rows)
     assert sum(r["seconds"] for r in rows) <= summary["wall_seconds"] + 0.01
+    assert sum(r["cpu_seconds"] for r in rows) == pytest.approx(summary["cpu_seconds"], abs=0.05)
     assert rows[-1]["left out"] == sum(summary["replies"]["left out"].values())
     assert set(rows[-1]["apart"]) == {"0", "1", "2"}
     # The one that sends noise is furthest away.

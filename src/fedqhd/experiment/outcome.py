@@ -44,6 +44,13 @@ def final_returns(returns: Array) -> Array:
     return np.array([row.mean() if len(row) else np.nan for row in last])
 
 
+def passed(returns: Array, goal: float) -> int | None:
+    """The first episode by which the mean of the LAST episodes of all clients has come up to a goal."""
+    total = np.cumsum(np.append(0.0, returns.mean(axis=0)))
+    above = np.flatnonzero(total[LAST:] - total[:-LAST] >= LAST * goal)
+    return LAST + int(above[0]) if len(above) else None
+
+
 def happened(c: Config, server: Server) -> dict[str, Any]:
     """What became of replies that were not simply averaged, counted by client (and reason), and of rounds."""
     replies: dict[str, dict[str, int]] = {"refused": {}, "absent": {}, "left out": {}, "late": {}}

@@ -24,8 +24,10 @@ def cut_back(folder: Path, rounds_done: int) -> None:
     file.write_text("".join(line for line in lines[:rounds_done] if line.endswith("\n")))
 
 
-def note(folder: Path, k: int, seconds: float, server: Server, replies: Sequence[Reply], teacher: Payload) -> None:
-    """Counts are those since the run began."""
+def note(
+    folder: Path, k: int, took: tuple[float, float], server: Server, replies: Sequence[Reply], teacher: Payload
+) -> None:
+    """`took` is (seconds on the clock, CPU seconds). Counts are those since the run began."""
     counts = dict.fromkeys(("refused", "left out", "late", "repeated"), 0)
     for key, count in server.counts.items():
         kind = key.partition("/")[0]
@@ -33,12 +35,21 @@ def note(folder: Path, k: int, seconds: float, server: Server, replies: Sequence
     apart = {str(r.client): distance(r.payload, teacher) for r in replies}
     row = {
         "round": k,
-        "seconds": round(seconds, 3),
+        "seconds": round(took[0], 3),
+        "cpu_seconds": round(took[1], 3),
         **counts,
         "apart": {i: d for i, d in apart.items() if d is not None},
     }
     with (folder / NAME).open("a") as f:
         f.write(json.dumps(row) + "\n")
+
+
+def cpu_seconds_until(folder: Path, episode: int) -> float:
+    """What all rounds up to the one that ends with or after so many episodes of a client took."""
+    metrics = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    last = min(row["round"] for row in metrics if row["episode"] == episode - 1)
+    lines = (folder / NAME).read_text().splitlines()
+    return sum(float(json.loads(line)["cpu_seconds"]) for line in lines[: last + 1])
 
 
 def distance(payload: Payload, teacher: Payload) -> float | None:

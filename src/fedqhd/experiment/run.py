@@ -193,8 +193,8 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
 
     wall, cpu = perf_counter(), engine.cpu_seconds()
     for k, replies, latest in run_rounds(engine, federation, rounds, start, teacher, server):
-        ended = perf_counter()
-        spend({"wall": ended - wall, "cpu": engine.cpu_seconds() - cpu, "federation": server.seconds})
+        ended, spent_cpu = perf_counter(), engine.cpu_seconds() - cpu
+        spend({"wall": ended - wall, "cpu": spent_cpu, "federation": server.seconds})
         server.seconds = 0.0
         for reply in replies:
             spend({name: reply.seconds[name] for name in SPLIT})
@@ -205,7 +205,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):
             exchange.save(folder, engine, federation, server.counted, latest)
-        rounds_file.note(folder, k, ended - wall, server, replies, latest)
+        rounds_file.note(folder, k, (ended - wall, spent_cpu), server, replies, latest)
         checkpoint.save(folder, k + 1, latest, parties, totals, which, config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), engine.cpu_seconds()

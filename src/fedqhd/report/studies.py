@@ -14,10 +14,12 @@ import numpy as np
 from fedqhd.experiment.ablation import ANCHORS, DIMENSIONS, MODES, Setting, analytic, slope, trained
 from fedqhd.experiment.commit import commit
 from fedqhd.experiment.config import resolve
-from fedqhd.experiment.outcome import training_returns
+from fedqhd.experiment.outcome import passed, training_returns
+from fedqhd.experiment.pool import Job
 from fedqhd.experiment.presets import ENVS, Cell, given
 from fedqhd.experiment.reference import reference
 from fedqhd.experiment.robustness import endurance
+from fedqhd.experiment.rounds import cpu_seconds_until
 from fedqhd.experiment.suite import (
     ABLATED,
     DAMAGED,
@@ -51,13 +53,27 @@ def merge(file: Path, new: Sequence[Row], key: Sequence[str]) -> None:
     write_json(file, list(rows.values()))
 
 
+def until(cell: Cell, ended: Sequence[tuple[Job, Mapping[str, Any]]]) -> Row:
+    """CPU seconds until the last 100 episodes have the return that the paper's FedQHD has in the end, median of the
+    seeds; who does not get there has at least spent what it has spent."""
+    published = paper.final_return(paper.FEDQHD, cell.env, cell.setting)
+    assert published
+    goal, seconds, there = published["mean"], [], 0
+    for job, summary in ended:
+        at = passed(training_returns(job.folder, summary["clients"], summary["episodes"]), goal)
+        seconds.append(cpu_seconds_until(job.folder, at) if at else summary["cpu_seconds"])
+        there += at is not None
+    return {"return": goal, "cpu_seconds": round(float(np.median(seconds)), 1), "runs": len(ended), "reached": there}
+
+
 def collect_cost(plan: Plan, results: Path) -> None:
     """cost.json: where the time of a run went, and what travelled a round; of the main table's own runs."""
     rows = []
     for preset in plan.presets:
         for cell in plan.cells:
             jobs = [main_job(plan, preset, cell, seed) for seed in all_seeds(plan, preset, cell)]
-            done = [s for job in jobs if (s := job.summary())]
+            ended = [(job, s) for job in jobs if (s := job.summary())]
+            done = [s for _, s in ended]
             if not done:
                 continue
 
@@ -68,7 +84,7 @@ def collect_cost(plan: Plan, results: Path) -> None:
                 "preset": preset, **given(cell), "seeds": len(done), **mean("cpu_seconds", "wall_seconds"),
                 "split_seconds": mean(*done[0]["split_seconds"], rows=[s["split_seconds"] for s in done]),
                 **mean("bytes_up_per_round", "bytes_down_per_round", "updates", "env_steps"),
-                "paper_minutes": paper.minutes(*cell), "commit": commits(done),
+                "paper_minutes": paper.minutes(*cell), "until": until(cell, ended), "commit": commits(done),
             })  # fmt: skip
     merge(results / "cost.json", rows, ("preset", "method", "env", "setting"))
 

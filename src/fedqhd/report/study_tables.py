@@ -84,7 +84,26 @@ def cost(rows: Rows) -> list[str]:
         "Preset `tuned`, mean of seeds; all clients together.",
         "",
         *markdown(heads, body),
+        "",
+        *until(of(rows, preset="tuned")),
     ]
+
+
+def until(rows: Rows) -> list[str]:
+    """Each method's CPU seconds to the paper's return, in a line for each cell."""
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    body = []
+    for env, setting in dict.fromkeys((r["env"], r["setting"]) for r in rows):
+        here = {r["method"]: r["until"] for r in of(rows, env=env, setting=setting)}
+        told = []
+        for u in map(here.get, methods):
+            missed = f" ({u['runs'] - u['reached']} of {u['runs']} not)" if u and u["reached"] < u["runs"] else ""
+            told.append(f"{u['cpu_seconds']:.0f}{missed}" if u else "–")
+        body.append([f"{env}, {setting}", f"{next(iter(here.values()))['return']:.1f}", *told])
+    return ["### CPU seconds until the paper's return", "",
+            "Until the mean of the last 100 training episodes has come up to what the paper's FedQHD has after 600,",
+            "median of seeds; a run that does not get there counts with all that it took.", "",
+            *markdown(["", "the paper", *map(name, methods)], body)]  # fmt: skip
 
 
 def studies(results: Path) -> list[str]:
