@@ -16,7 +16,8 @@ import numpy as np
 from cells import ROOT, head
 
 from fedqhd.cli import make_parser
-from fedqhd.experiment.config import AGGREGATORS, ATTACKS, FIELDS, resolve
+from fedqhd.experiment.choices import AGGREGATORS, ATTACKS
+from fedqhd.experiment.config import FIELDS, resolve
 from fedqhd.experiment.outcome import training_returns
 from fedqhd.experiment.run import train
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedqhd.experiment.config import AGGREGATORS
-from fedqhd.experiment.config import ATTACKS as ATTACK_NAMES
+from fedqhd.experiment.choices import AGGREGATORS
+from fedqhd.experiment.choices import ATTACKS as ATTACK_NAMES
 from fedqhd.federation import ATTACKS, COMBINE, SELECT, Attacked, Server, weighted_mean
 from fedqhd.federation.aggregate import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
 from fedqhd.federation.attacks import LITTLE, Scene

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from fedqhd.experiment.config import SETTINGS
+from fedqhd.experiment.choices import SETTINGS
 from fedqhd.experiment.presets import ENVS, METHODS, cells
 from fedqhd.report import paper, tables
 from fedqhd.report.collect import row

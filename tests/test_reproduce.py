@@ -18,7 +18,8 @@ from rich.console import Console
 from fedqhd import reproduce as command
 from fedqhd.cli import make_parser
 from fedqhd.experiment import tune
-from fedqhd.experiment.config import DQN_METHODS, FIELDS, resolve
+from fedqhd.experiment.choices import DQN_METHODS
+from fedqhd.experiment.config import FIELDS, resolve
 from fedqhd.experiment.pool import send
 from fedqhd.experiment.presets import (
     METHODS,

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 from fedqhd._version import __version__
 from fedqhd.deploy.cli import add_federate, run_federate
-from fedqhd.experiment.config import DQN_METHODS, FIELDS, TYPES, Config, resolve
+from fedqhd.experiment.choices import DQN_METHODS
+from fedqhd.experiment.config import FIELDS, TYPES, Config, resolve
 from fedqhd.interfaces import FedQHDError, nearest
 from fedqhd.reproduce import add_report, add_reproduce, run_report, run_reproduce
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedqhd.experiment.config import SETTINGS
+from fedqhd.experiment.choices import SETTINGS
 from fedqhd.experiment.presets import ENVS, METHODS, PRESETS, TUNED, parse_set
 from fedqhd.interfaces import FedQHDError
 

@@ -25,7 +25,8 @@ from fedqhd.envs import (
     random_states,
     states_met,
 )
-from fedqhd.experiment.config import Config, parse_presence, parse_range
+from fedqhd.experiment.checks import parse_presence, parse_range
+from fedqhd.experiment.config import Config
 from fedqhd.experiment.limits import check_size, dimension, kept_as, kind_of
 from fedqhd.federation import (
     COMBINE,

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from fedqhd.agents.least_squares import DENSE
-from fedqhd.experiment.config import DQN_METHODS, QHD_METHODS, Config, hidden_widths
+from fedqhd.experiment.checks import hidden_widths
+from fedqhd.experiment.choices import DQN_METHODS, QHD_METHODS
+from fedqhd.experiment.config import Config
 from fedqhd.interfaces import FedQHDError
 from fedqhd.theory.gap import svd_bytes
 

@@ -15,8 +15,9 @@ from fedqhd.agents import LeastSquaresQHD
 from fedqhd.client import SPLIT, LocalClient
 from fedqhd.envs import StateScaler
 from fedqhd.experiment.build import World, liars
+from fedqhd.experiment.choices import DQN_METHODS
 from fedqhd.experiment.commit import commit
-from fedqhd.experiment.config import DQN_METHODS, Config
+from fedqhd.experiment.config import Config
 from fedqhd.experiment.limits import all_feature_bytes, kept_as
 from fedqhd.federation import Server
 from fedqhd.interfaces import Array

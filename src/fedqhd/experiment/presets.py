@@ -10,7 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedqhd.experiment.config import DQN_METHODS, FIELDS, SETTINGS, Config, read_toml, resolve
+from fedqhd.experiment.choices import DQN_METHODS, SETTINGS
+from fedqhd.experiment.config import FIELDS, Config, read_toml, resolve
 from fedqhd.interfaces import FedQHDError
 
 ENVS = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MountainCar-v0")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedqhd.experiment.ablation import ANCHORS, CLIENTS, DIMENSIONS, MODES
-from fedqhd.experiment.config import SETTINGS
+from fedqhd.experiment.choices import SETTINGS
 from fedqhd.experiment.pool import Job
 from fedqhd.experiment.presets import ENVS, METHODS, PRESETS, TUNED, Cell, cells, job_config, seeds, settings
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedqhd.experiment.config import DQN_METHODS, FIELDS, Config, read_toml, resolve
+from fedqhd.experiment.choices import DQN_METHODS
+from fedqhd.experiment.config import FIELDS, Config, read_toml, resolve
 from fedqhd.experiment.outcome import training_returns
 from fedqhd.experiment.pool import Job, Strand
 from fedqhd.experiment.presets import Cell, given, job_config, start

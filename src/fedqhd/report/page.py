@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedqhd.experiment.config import SETTINGS
+from fedqhd.experiment.choices import SETTINGS
 from fedqhd.experiment.presets import ENVS, METHODS, PRESETS
 from fedqhd.report import charts, paper
 from fedqhd.report.collect import read_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.experiment.config import SETTINGS
+from fedqhd.experiment.choices import SETTINGS
 from fedqhd.experiment.presets import ENVS, METHODS, PRESETS, Cell, cells, seeds
 from fedqhd.report import paper
 from fedqhd.report.collect import read_json
