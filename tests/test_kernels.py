@@ -37,6 +37,27 @@ def wide(request, rng):
     return ENCODERS[request.param].sample(5, 2 * kernels.BLOCK + 100, 1.3, rng)
 
 
+def test_the_double_precision_cosine_is_numpys(rng):
+    turns = np.concatenate([rng.normal(0.0, 100.0, 4000), np.arange(-8, 9) / 8]).reshape(-1, 3)
+    found = turns.copy()
+    kernels.cosines(found, 0.5)
+    whole = turns - np.rint(turns)  # numpy's own error grows with its argument
+    np.testing.assert_allclose(found, 0.5 * np.cos(2 * np.pi * whole), atol=4e-16)
+    broken = np.array([np.nan, np.inf])
+    kernels.cosines(broken, 1.0)
+    assert np.isnan(broken).all()
+
+
+@pytest.mark.parametrize("name", ["fourier", "complex"])
+def test_encoders_are_their_formulas(name, rng):
+    encoder = ENCODERS[name].sample(3, 40, 0.7, rng)
+    s = rng.normal(size=(6, 3))
+    arrays = {key: array.astype(float) for key, array in encoder.arrays.items()}
+    phase = 2 * np.pi * (s @ arrays["Omega"])
+    plain = np.cos(phase + 2 * np.pi * arrays["b"]) if name == "fourier" else np.exp(-1j * phase)
+    np.testing.assert_allclose(encoder(s), plain / np.sqrt(40), atol=1e-14)
+
+
 def test_cosine_is_accurate():
     t = np.linspace(-20, 20, 100_001, dtype=np.float32)
     encoder_args = (kernels.FOURIER, np.ones((1, 1), np.float32), np.zeros(1, np.float32), np.zeros((0, 0, 0), np.int8))

@@ -2,7 +2,8 @@
 
 The only file with numba, and one file: numba's cache notices when it changes, not when a file that it calls does.
 Every function here has a plain numpy twin that tests compare it with (`Encoder.__call__` and the reference functions of
-`agents/td.py`); the kernels work in float32 and agree with it to about 1e-5.
+`agents/td.py`); the kernels work in float32 and agree with it to about 1e-5. `cosines`, which `Encoder.__call__` takes
+itself, works in float64 and is held to numpy's to 1e-14.
 
 An encoder arrives as `(kind, Omega, b, items)`, arrays that its kind does not use being empty:
 
@@ -17,6 +18,7 @@ first-level cache and no (B, D) array of them travels through numpy.
 
 from __future__ import annotations
 
+from math import factorial
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,23 @@ def _cos_turns(t):  # type: ignore[no-untyped-def]
     x = _QUARTER - abs(t)
     u = x * x
     return x * (_S1 + u * (_S3 + u * (_S5 + u * (_S7 + u * _S9))))
+
+
+# The same by its Taylor series, in double precision: the first term left out is below 2e-18.
+_TAYLOR = tuple((-1) ** k * (2 * np.pi) ** (2 * k + 1) / factorial(2 * k + 1) for k in range(11))
+
+
+@_jit
+def cosines(T, scale):  # type: ignore[no-untyped-def]
+    """T = scale cos(2 pi T), in double precision and an order of magnitude faster than numpy's."""
+    flat = T.reshape(-1)
+    for d in range(len(flat)):
+        t = flat[d] - np.floor(flat[d] + 0.5)
+        x = 0.25 - abs(t)
+        u, total = x * x, _TAYLOR[10]
+        for k in range(9, -1, -1):
+            total = _TAYLOR[k] + u * total
+        flat[d] = scale * x * total
 
 
 @_jit
