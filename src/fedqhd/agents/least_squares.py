@@ -196,15 +196,15 @@ class LeastSquaresQHD(QHD):
         X, a = self.rows()
         if X.shape[1] > DENSE:
             return ConjugateGradients(self._gram_times, b.shape, self.lam, CG_STEPS).solve
-        G = self.normal.absorb(X, a)
+        # As precise as the features are: in single precision twice as fast, and a solution good to 1e-3 is enough for a
+        # damped step towards it.
+        G = self.normal.absorb(X, a, self._work.type)
         if self.settings.ridge == "leave-one-out" and len(X) >= 2 * self._lam_rows:
             self._choose_lam(G, y, b)
         try:
-            # As precise as the features are: in single precision twice as fast, and a solution good to 1e-3 is enough
-            # for a damped step towards it.
-            factors = Factors(G.astype(self._work), self.lam)
+            factors = Factors(G, self.lam)
         except np.linalg.LinAlgError:
-            factors = self._factors(G)
+            factors = self._factors(self.normal.absorb(X, a))
         if self.settings.explore == "bonus":
             self._whiten = np.sqrt(self.lam) * factors.inverse().astype(np.float32)
         return factors.solve
@@ -216,7 +216,7 @@ class LeastSquaresQHD(QHD):
         rows = np.flatnonzero(a == k)
         some = rows[:: -(-len(rows) // LOO_ROWS)]
         Z = self._scale * X[some].astype(np.float64)
-        errors = leave_one_out(G[k], b[:, k], Z, y[some] - Z @ self.V[:, k], LAMBDAS)
+        errors = leave_one_out(G[k].astype(np.float64), b[:, k], Z, y[some] - Z @ self.V[:, k], LAMBDAS)
         self.lam, self._lam_rows = float(LAMBDAS[errors.argmin()]), len(X)
 
     def _factors(self, G: Array) -> Factors:

@@ -26,12 +26,16 @@ def add_grams(G: Array, X: Array, a: Array) -> Array:
     BLOCK / p, far below any useful lam. Whole numbers up to 127 have no error at all.
     """
     for lo in range(0, len(X), BLOCK):
-        for k in range(len(G)):
-            rows = X[lo : lo + BLOCK][a[lo : lo + BLOCK] == k]
-            rows = rows.astype(np.result_type(X.dtype, np.float32), copy=False)
-            if len(rows):
-                G[k] += rows.T @ rows
+        for k, gram in enumerate(grams(X[lo : lo + BLOCK], a[lo : lo + BLOCK], len(G))):
+            if gram is not None:
+                G[k] += gram
     return G
+
+
+def grams(X: Array, a: Array, actions: int) -> list[Array | None]:
+    """X_a^T X_a for each action, in the precision of X; None for one without rows."""
+    own = (X[a == k].astype(np.result_type(X.dtype, np.float32), copy=False) for k in range(actions))
+    return [rows.T @ rows if len(rows) else None for rows in own]
 
 
 class NormalEquations:
@@ -51,14 +55,17 @@ class NormalEquations:
         self.G[:] = 0.0
         self.rows = 0
 
-    def absorb(self, X: Array, a: Array) -> Array:
+    def absorb(self, X: Array, a: Array, dtype: type[np.floating[Any]] = np.float64) -> Array:
         """X_a^T X_a of all the given rows times the scale, of which the first `self.rows` are known."""
         whole = len(X) // BLOCK * BLOCK
         add_grams(self.G, X[self.rows : whole], a[self.rows : whole])
         self.rows = whole
-        G = add_grams(self.G.copy(), X[whole:], a[whole:])
+        G = np.empty(self.G.shape, dtype)
+        for known, rest, total in zip(self.G, grams(X[whole:], a[whole:], len(G)), G, strict=True):
+            # One pass from double precision to what is wanted: these matrices are larger than the cache.
+            np.add(known, 0.0 if rest is None else rest, out=total, casting="same_kind")
         if self.scale != 1:
-            G *= self.scale**2
+            G *= G.dtype.type(self.scale**2)
         return G
 
 
