@@ -22,7 +22,7 @@ from fedqhd.envs import make_env
 from fedqhd.experiment.config import resolve
 from fedqhd.experiment.outcome import LAST
 from fedqhd.experiment.run import Listener, train
-from fedqhd.report.paper import FEDQHD, figures
+from fedqhd.report.paper import FEDQHD, final_return
 
 REPEATS = 3
 # Episodes that make about 5,000 steps of five clients which have learned little.
@@ -120,7 +120,7 @@ def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
 def until() -> Iterator[Row]:
     """Beside Stable-Baselines3 in turn, five clients with one encoder against one agent. Beside our own DQNs from the
     runs of the main table, each method as it was tuned: hours that need not be spent twice."""
-    goal = figures()["final_average_return_last_100_episodes"][FEDQHD]["CartPole-v1"]["homogeneous"]["mean"]
+    goal = final_return(FEDQHD, "CartPole-v1", "homogeneous")["mean"]
     own = {"env": "CartPole-v1", "learner": "least-squares", "episodes": 600}
     spent = [(seconds_until(goal, {**own, "seed": seed}), sb3_seconds_until(goal, seed)) for seed in SEEDS]
     mine, theirs = ({"cpu_seconds": float(np.median([s for s, _ in each])), "runs": len(SEEDS),

@@ -7,7 +7,7 @@ For the rows X_a of the states in which action a was taken,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,11 @@ def add_grams(G: Array, X: Array, a: Array) -> Array:
     return G
 
 
-def grams(X: Array, a: Array, actions: int) -> list[Array | None]:
-    """X_a^T X_a for each action, in the precision of X; None for one without rows."""
-    own = (X[a == k].astype(np.result_type(X.dtype, np.float32), copy=False) for k in range(actions))
-    return [rows.T @ rows if len(rows) else None for rows in own]
+def grams(X: Array, a: Array, actions: int) -> Iterator[Array | None]:
+    """X_a^T X_a for each action, in the precision of X, one in memory at a time; None for one without rows."""
+    for k in range(actions):
+        rows = X[a == k].astype(np.result_type(X.dtype, np.float32), copy=False)
+        yield rows.T @ rows if len(rows) else None
 
 
 class NormalEquations:
