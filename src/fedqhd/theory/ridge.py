@@ -58,7 +58,7 @@ class Ridge:
         X, Q = self._real, np.asarray(Q, dtype=np.float64)
         if self._svd is not None:
             U, sv, Vt = self._svd
-            # s / (s^2 + lam); for lam = 0 directions below the rank's rounding are left out.
+            # s / (s^2 + lam). Directions below the rounding of the largest are X's rounding, not X's: left out.
             keep = sv > np.finfo(float).eps * max(X.shape) * sv[0]
             gain = np.divide(sv, sv**2 + self.lam, out=np.zeros_like(sv), where=keep)
             W = Vt.T @ (gain[:, None] * (U.T @ Q))
