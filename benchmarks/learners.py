@@ -9,7 +9,7 @@ import json
 import matplotlib.pyplot as plt
 import numpy as np
 from cells import ROOT, curve, head, run_all
-from closed_form import PAPER
+from closed_form import WITHIN, paper_return
 
 NAME = "learners"
 LEARNERS = {
@@ -30,16 +30,17 @@ def passed(returns, goal: float) -> int | None:
 def measure() -> list[dict[str, object]]:
     cells = {
         f"{env}, {learner}": ["--env", env, *flags, "--episodes", str(EPISODES)]
-        for env in PAPER
+        for env in WITHIN
         for learner, flags in LEARNERS.items()
     }
     rows: list[dict[str, object]] = []
     for cell, summaries in run_all(NAME, cells, SEEDS).items():
         env, learner = cell.split(", ")
+        goal = paper_return(env, "homogeneous")
         curves = [curve(NAME, cell, seed, summary) for seed, summary in zip(SEEDS, summaries, strict=True)]
         rows.append(
             {"env": env, "learner": learner, "command": f"fedqhd train {' '.join(cells[cell])}", "commit": head(),
-             "seeds": list(SEEDS), "goal": PAPER[env][0], "passed_at": [passed(c, PAPER[env][0]) for c in curves],
+             "seeds": list(SEEDS), "goal": goal, "passed_at": [passed(c, goal) for c in curves],
              "final_return": [round(s["final_return"], 1) for s in summaries],
              "cpu_seconds": [round(s["cpu_seconds"]) for s in summaries]}
         )  # fmt: skip
@@ -68,10 +69,11 @@ def table(rows) -> str:
 
 
 def draw(rows) -> None:
-    figure, axes = plt.subplots(1, len(PAPER), figsize=(11, 2.6), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, len(WITHIN), figsize=(11, 2.6), sharex=True, sharey=True, layout="constrained")
     names = list(LEARNERS)[::-1]
-    for ax, env in zip(axes, PAPER, strict=True):
-        for r in (r for r in rows if r["env"] == env):
+    for ax, env in zip(axes, WITHIN, strict=True):
+        own = [r for r in rows if r["env"] == env]
+        for r in own:
             y, at = names.index(r["learner"]), [p for p in r["passed_at"] if p is not None]
             if at:
                 ax.barh(y, np.mean(at), color="#0072b2" if r["learner"] == "least squares" else "#bbbbbb", height=0.6)
@@ -79,7 +81,7 @@ def draw(rows) -> None:
             if missed := len(r["passed_at"]) - len(at):
                 which = "no seed" if not at else f"{missed} of {len(r['passed_at'])} not"
                 ax.text(EPISODES, y, f"{which} within {EPISODES}", ha="right", va="center", fontsize=8, color="#a03000")
-        ax.set(title=f"{env}, {PAPER[env][0]:g}", yticks=range(len(names)), yticklabels=names, xlim=(0, EPISODES))
+        ax.set(title=f"{env}, {own[0]['goal']:g}", yticks=range(len(names)), yticklabels=names, xlim=(0, EPISODES))
         ax.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("episodes a client until the paper's 600-episode return is passed", fontsize=10)
     figure.savefig(ROOT / "docs" / "images" / f"{NAME}.png", dpi=110)
