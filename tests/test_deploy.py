@@ -17,8 +17,8 @@ from fedqhd.deploy.client import site
 from fedqhd.deploy.programs import is_loopback, parse_address
 from fedqhd.deploy.settings import check_server, client_settings, greeting
 from fedqhd.deploy.superlink import guarded
-from fedqhd.experiment.build import make_public
 from fedqhd.experiment.config import resolve
+from fedqhd.experiment.public import make_public
 from fedqhd.interfaces import FedQHDError
 from processes import gone_pid
 

@@ -19,9 +19,10 @@ pytest.importorskip("flwr")
 from fedqhd.deploy.settings import client_settings, greeting
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower import QUIET
-from fedqhd.experiment.build import make_client, make_federation, make_public, make_server, member
+from fedqhd.experiment.build import make_client, make_federation, make_server, member
 from fedqhd.experiment.config import resolve
 from fedqhd.experiment.outcome import evaluate
+from fedqhd.experiment.public import make_public
 from fedqhd.experiment.run import rows
 from fedqhd.federation import Terms, plan_rounds, run_rounds
 from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree

@@ -20,11 +20,12 @@ from fedqhd.client import LocalClient
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.client import Site, make_client_app
 from fedqhd.envs import StateScaler, make_env
-from fedqhd.experiment.build import Public, make_client, make_federation, make_public, member
+from fedqhd.experiment.build import make_client, make_federation, member
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.limits import check_size
 from fedqhd.experiment.outcome import evaluate
 from fedqhd.experiment.private import largest
+from fedqhd.experiment.public import Public, make_public
 from fedqhd.interfaces import FedQHDError
 
 log = logging.getLogger("fedqhd")

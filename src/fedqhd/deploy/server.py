@@ -22,11 +22,12 @@ from threadpoolctl import threadpool_limits
 from fedqhd.deploy.settings import check_server, greeting
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.grid import Patience
-from fedqhd.experiment.build import World, make_federation, make_public, make_server
+from fedqhd.experiment.build import World, make_federation, make_server
 from fedqhd.experiment.checkpoint import Parties
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.experiment.outcome import Outcome
 from fedqhd.experiment.private import largest
+from fedqhd.experiment.public import make_public
 from fedqhd.experiment.run import Listener, claim, conduct
 from fedqhd.federation import Terms
 from fedqhd.files import write_bytes

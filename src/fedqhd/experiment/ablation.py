@@ -19,10 +19,11 @@ from threadpoolctl import threadpool_limits
 from fedqhd import rng
 from fedqhd.envs import StateScaler, make_anchors, make_env
 from fedqhd.experiment import exchange
-from fedqhd.experiment.build import make_encoder, scaler_of
+from fedqhd.experiment.build import make_encoder
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.experiment.gap import HELD_OUT, run_config
 from fedqhd.experiment.member import Member, members
+from fedqhd.experiment.public import scaler_of
 from fedqhd.experiment.states import sample
 from fedqhd.interfaces import Array
 from fedqhd.policy import Policy

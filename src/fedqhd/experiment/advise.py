@@ -20,10 +20,11 @@ from fedqhd import rng
 from fedqhd.encoders import BaseEncoder
 from fedqhd.envs import StateScaler, make_anchors, make_env
 from fedqhd.experiment import exchange
-from fedqhd.experiment.build import fit_states, make_encoder, scaler_of
+from fedqhd.experiment.build import make_encoder
 from fedqhd.experiment.choices import QHD_METHODS
 from fedqhd.experiment.config import Config, resolve
 from fedqhd.experiment.limits import check_gap, dimension, features
+from fedqhd.experiment.public import fit_states, scaler_of
 from fedqhd.experiment.run import train
 from fedqhd.experiment.states import policy_states, sample
 from fedqhd.interfaces import Array, FedQHDError

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-import gymnasium
 import numpy as np
 
 from fedqhd import rng
-from fedqhd.agents import LEARNERS, OnlineQHD, QHDSettings
+from fedqhd.agents import LEARNERS, QHDSettings
 from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.client import LocalClient
 from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
-from fedqhd.envs import (
-    StateScaler,
-    check_dynamics,
-    draw_dynamics,
-    make_anchors,
-    make_env,
-    make_scaler,
-    random_states,
-    states_met,
-)
+from fedqhd.envs import StateScaler, check_dynamics, draw_dynamics, make_env
 from fedqhd.experiment.checks import parse_presence, parse_range
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.limits import check_size, dimension, kept_as, kind_of
+from fedqhd.experiment.public import Public, make_public
+from fedqhd.experiment.teacher import teacher_rollout
 from fedqhd.federation import (
     COMBINE,
     AnchorCompile,
@@ -48,42 +39,12 @@ from fedqhd.federation import (
 )
 from fedqhd.interfaces import Agent, Array, Federation, FedQHDError, Transition
 from fedqhd.privacy import Privacy
-from fedqhd.spaces import check_rules
 from fedqhd.theory.geometry import normalised_step
-
-PUBLIC_STATES = 500
-FIT_STATES = 2000
-
-TEACHER_EPSILON = 0.1
-"""Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
-TEACHER_STEPS = 1
-"""Steps that it plays for each anchor; half of the anchors are states met in them."""
 
 ATTEMPTS = 3
 """How often a round is played for want of valid replies before the run ends."""
 
 Settings = TypeVar("Settings")
-
-
-class Public(NamedTuple):
-    """What all clients share: everyone can make it from the settings and a seed, so none of it travels."""
-
-    scaler: StateScaler
-    anchors: Array | None
-    measure: Array
-    """States of random rollouts, scaled: on these a client measures its own features."""
-    fit: Array
-    """On these it may fit an encoder."""
-    actions: int
-
-    def fingerprint(self) -> str:
-        """Equal where Q on the anchors means the same; with how many state variables, anchors and actions."""
-        anchors = np.zeros((0, len(self.scaler.shift)), np.float32) if self.anchors is None else self.anchors
-        digest = hashlib.sha256()
-        for part in (*self.scaler, anchors):
-            digest.update(np.ascontiguousarray(part).tobytes())
-        n, m = len(self.scaler.shift), len(anchors)
-        return f"{digest.hexdigest()[:16]} ({n} state variables, {m} anchors, {self.actions} actions)"
 
 
 class World(NamedTuple):
@@ -150,31 +111,6 @@ def make_agent(c: Config, client: int, public: Public, actions: int) -> Agent:
     return make_dqn(c, client, n, actions, hidden) if hidden else make_qhd(c, client, public, actions)
 
 
-def teacher_rollout(
-    c: Config, scaler: StateScaler, actions: int, states: Array
-) -> Callable[[Array, Array, int], Array]:
-    """(anchors, Q_bar, episodes played) -> the next anchors: half of them as before, so that what the teacher does not
-    do any more is not forgotten at once, and half states that the policy of Q_bar meets.
-
-    The server plays as a client would: Q_bar compiled into an encoder of its own, of the largest dimension.
-    """
-    drawn = rng.generator(c.seed, rng.PUBLIC, "server")
-    encoder = draw_encoder(c.encoder[0], len(scaler.shift), max(c.dims), c.sigma, drawn, states)
-    settings = QHDSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
-
-    def rollout(anchors: Array, Q: Array, episodes: int) -> Array:
-        own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
-        student = OnlineQHD(encoder, actions, settings, own)
-        student.fit_anchors(anchors, Q)
-        env = make_env(c.env, repeat=c.action_repeat)
-        met = scaler(states_met(env, TEACHER_STEPS * len(anchors), own, lambda s: student.act(scaler(s))))
-        env.close()
-        kept = len(anchors) // 2
-        return np.vstack([own.permutation(anchors)[:kept], own.permutation(met)[: len(anchors) - kept]])
-
-    return rollout
-
-
 def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
     """Each method is one idea of what is exchanged."""
     scaler, anchors, actions = public.scaler, public.anchors, public.actions
@@ -225,33 +161,6 @@ def liars(c: Config) -> list[int]:
         return []
     drawn = rng.generator(c.seed, rng.PUBLIC, "liars").permutation(c.clients)
     return sorted(int(i) for i in drawn[: round(c.liars * c.clients)])
-
-
-def scaler_of(c: Config, env: gymnasium.Env[Array, np.int64]) -> StateScaler:
-    own = rng.generator(c.seed, rng.PUBLIC, "scaler")
-    return make_scaler(env, c.scaling, c.scale_low, c.scale_high, own, c.rollout_steps)
-
-
-def fit_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array:
-    """Scaled states of random rollouts for encoders that learn from data; where there are none, just their shape."""
-    steps = min(FIT_STATES, c.rollout_steps) if any(":" in name for name in c.encoder) else 0
-    return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "fit")))
-
-
-def make_public(c: Config) -> Public:
-    check_rules(c.env)
-    env = make_env(c.env, repeat=c.action_repeat)
-    scaler = scaler_of(c, env)
-    anchors = None
-    if c.anchor_source != "visited":
-        anchor_rng = rng.generator(c.seed, rng.PUBLIC, "anchors")
-        anchors = make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, anchor_rng, c.rollout_steps)
-    steps = min(PUBLIC_STATES, c.rollout_steps)
-    measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
-    actions = int(env.action_space.n)  # type: ignore[attr-defined]
-    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions)
-    env.close()
-    return public
 
 
 def dynamics_of(c: Config, client: int) -> dict[str, float]:

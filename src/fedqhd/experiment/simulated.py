@@ -12,10 +12,11 @@ from flwr.app import Context
 from fedqhd.client import LocalClient
 from fedqhd.engines.flower.client import Site, make_client_app
 from fedqhd.engines.flower.simulation import Simulation, SimulationEngine, client_folder
-from fedqhd.experiment.build import Public, World, make_client, make_federation, make_public, member, warm_up
+from fedqhd.experiment.build import World, make_client, make_federation, member, warm_up
 from fedqhd.experiment.checkpoint import nodes
 from fedqhd.experiment.config import Config
 from fedqhd.experiment.private import largest
+from fedqhd.experiment.public import Public, make_public
 
 
 @lru_cache(maxsize=1)
