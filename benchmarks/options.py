@@ -8,7 +8,7 @@ import argparse
 import json
 
 import numpy as np
-from cells import ROOT, curve, head, run_all
+from cells import ROOT, curve, run_all
 
 NAME = "options"
 ENVS = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "LunarLander-v3")
@@ -25,8 +25,10 @@ def measure(env: str, setting: str) -> list[dict[str, object]]:
         at = {str(mark): [round(float(c[mark - BEFORE : mark].mean()), 1) for c in curves] for mark in MARKS}
         rows.append(
             {"env": env, "setting": setting, "option": option, "command": f"fedqhd train {' '.join(cells[cell])}",
-             "commit": head(), "seeds": list(SEEDS), "returns": at, "fit_alarms": [s["fit_alarms"] for s in summaries],
-             "greedy_return": [round(s["greedy_return"], 1) for s in summaries]}
+             "commit": ", ".join(sorted({s["commit"] for s in summaries})), "seeds": list(SEEDS), "returns": at,
+             "fit_alarms": [s["fit_alarms"] for s in summaries],
+             "greedy_return": [round(s["greedy_return"], 1) for s in summaries],
+             "cpu_seconds": [round(s["cpu_seconds"]) for s in summaries]}
         )  # fmt: skip
     return rows
 
@@ -39,14 +41,14 @@ def table(rows) -> str:
         f"return of the {BEFORE} episodes before episodes {', '.join(map(str, MARKS))}; greedy return at the end.",
         "*plain*: settings from `configs/`; *precision*: `--weights precision`; *bonus*: `--explore bonus`.",
         "",
-        f"| | | {' | '.join(map(str, MARKS))} | greedy | alarms | commit |",
-        "|---|---|---:|---:|---:|---:|---:|---|",
+        f"| | | {' | '.join(map(str, MARKS))} | greedy | alarms | CPU s | commit |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---|",
     ]
     for r in rows:
         at = [f"{np.mean(r['returns'][str(m)]):.1f} ± {np.std(r['returns'][str(m)]):.1f}" for m in MARKS]
         lines.append(
             f"| {r['env']}, {r['setting']} | {r['option']} | {' | '.join(at)} | {np.mean(r['greedy_return']):.1f} "
-            f"| {sum(r['fit_alarms'])} | `{r['commit']}` |"
+            f"| {sum(r['fit_alarms'])} | {np.mean(r['cpu_seconds']):.0f} | `{r['commit']}` |"
         )
     commands = [r["command"] for r in rows]
     return "\n".join([*lines, "", "Each run by itself, with `--seed` 0 to 4:", "", "```", *commands, "```", ""])

@@ -127,6 +127,17 @@ def test_uncertainty_of_different_encoders_can_be_compared(rng):
     assert np.abs(found[0] - found[1]).mean() < 0.06
 
 
+def test_a_sketch_tells_the_same_uncertainty(rng):
+    """Exactly with all directions; with 64 random ones right on average, and to about sqrt(2 / 64) each time."""
+    X, phi = rng.normal(size=(30, 20)), rng.normal(size=(1, 20))
+    factors = Factors((X.T @ X)[None], 0.5)
+    exact = factors.uncertainty(phi)[0, 0] * (phi @ phi.T).item() / 0.5
+    assert np.sum((factors.sketch(np.eye(20)) @ phi[0]) ** 2) == pytest.approx(exact, rel=1e-9)
+    draws = [np.sum((factors.sketch(rng.choice((-1, 1), (64, 20)) / 8) @ phi[0]) ** 2) / exact for _ in range(400)]
+    assert np.mean(draws) == pytest.approx(1.0, abs=0.04)
+    assert np.std(draws) < 0.2
+
+
 @pytest.mark.parametrize("name", sorted(ENCODERS))
 def test_an_agent_knows_how_often_it_was_in_a_state(name):
     agent = make(ENCODERS[name].sample(2, 60, 1.0, np.random.default_rng(0)), fit_lam=2.0)

@@ -92,12 +92,17 @@ class Factors:
         columns = [scipy.linalg.cho_solve(c, b, check_finite=False) for c, b in zip(self.cholesky, own, strict=True)]
         return np.stack(columns, axis=1).astype(B.dtype)
 
-    def inverse(self) -> Array:
-        """L_a^-1, (A, p, p), so that |L_a^-1 phi|^2 = phi^T (G_a + lam I)^-1 phi."""
-        eye = np.eye(len(self.cholesky[0][0]))
+    def sketch(self, S: Array) -> Array:
+        """S L_a^-1, (A, k, p), for S (k, p) with independent entries of mean 0 and variance 1 / k.
+
+        Then |S L_a^-1 phi|^2 is phi^T (G_a + lam I)^-1 phi on average, and within sqrt(2 / k) of it mostly, at the cost
+        of k inner products instead of p (Johnson and Lindenstrauss).
+        """
+        wide = S.T.astype(self.cholesky[0][0].dtype)
         return np.stack(
-            [scipy.linalg.solve_triangular(c, eye, lower=True, check_finite=False) for c, _ in self.cholesky]
-        )
+            [scipy.linalg.solve_triangular(c, wide, lower=True, trans="T", check_finite=False).T
+             for c, _ in self.cholesky]
+        )  # fmt: skip
 
     def uncertainty(self, X: Array) -> Array:
         """lam phi^T (G_a + lam I)^-1 phi / |phi|^2 for each row and action, in (0, 1].
