@@ -13,6 +13,7 @@ rho halves when a sweep makes the Bellman error grow and recovers while it falls
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -195,18 +196,13 @@ class LeastSquaresQHD(QHD):
         )  # fmt: skip
 
     def _solver(self, y: Array, b: Array) -> Callable[[Array], Array]:
-        X, a = self.rows()
+        X, _ = self.rows()
         if X.shape[1] > DENSE:
             return ConjugateGradients(self._gram_times, b.shape, self.lam, CG_STEPS).solve
-        # As precise as the features are: in single precision twice as fast, and a solution good to 1e-3 is enough for a
-        # damped step towards it.
-        G = self.normal.absorb(X, a, self._work.type)
+        G = self._grams()
         if self.settings.ridge == "leave-one-out" and len(X) >= 2 * self._lam_rows:
             self._choose_lam(G, y, b)
-        try:
-            factors = Factors(G, self.lam)
-        except np.linalg.LinAlgError:
-            factors = self._factors(self.normal.absorb(X, a))
+        factors = self._factors(G)
         if self.settings.explore == "bonus":
             S = np.sqrt(self.lam / SKETCH) * self._rng.choice((-1.0, 1.0), (SKETCH, X.shape[1]))
             self._sketch = factors.sketch(S).astype(np.float32)
@@ -222,20 +218,27 @@ class LeastSquaresQHD(QHD):
         errors = leave_one_out(G[k].astype(np.float64), b[:, k], Z, y[some] - Z @ self.V[:, k], LAMBDAS)
         self.lam, self._lam_rows = float(LAMBDAS[errors.argmin()]), len(X)
 
+    def _grams(self) -> Array:
+        """X_a^T X_a of each action, as precise as the features are: factors in single precision are made twice as fast,
+        and good enough for a damped step and for a certainty."""
+        return self.normal.absorb(*self.rows(), self._work.type)
+
     def _factors(self, G: Array) -> Factors:
-        try:
+        """In double precision where G is singular in single."""
+        with contextlib.suppress(np.linalg.LinAlgError):
             return Factors(G, self.lam)
-        except np.linalg.LinAlgError:
-            raise FedQHDError(
-                f"fit_lam={self.lam:g} is too small: the {self.memory.size} transitions do not span D={self.encoder.D} "
-                "features for each action; 0.01 or more is safe"
-            ) from None
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return Factors(self.normal.absorb(*self.rows()), self.lam)
+        raise FedQHDError(
+            f"fit_lam={self.lam:g} is too small: the {self.memory.size} transitions do not span D={self.encoder.D} "
+            "features for each action; 0.01 or more is safe"
+        )
 
     def uncertainty(self, states: Array) -> Array:
         """How little is known of each state and action, in (0, 1]; see `Factors.uncertainty`."""
         # Phi as the memory has it, real and imaginary parts in turn; the encoder gives Phi^H.
         phi = self.encoder(states).conj().view(np.float64)
-        return self._factors(self.normal.absorb(*self.rows())).uncertainty(phi)
+        return self._factors(self._grams()).uncertainty(phi)
 
     def statistics(self) -> tuple[Array, Array]:
         """(G, b): X_a^T X_a and X_a^T (y - X_a W_a) of each action, all that a sweep needs of this client's data."""

@@ -111,7 +111,7 @@ class Factors:
         after k visits to a state with |phi|^2 = c. As D grows it tends to a Gaussian process's posterior variance over
         its prior's, so clients with different encoders can be compared.
         """
-        X = X.astype(np.float64)
+        X = X.astype(self.cholesky[0][0].dtype)
         half = [scipy.linalg.solve_triangular(c, X.T, lower=True, check_finite=False) for c, _ in self.cholesky]
         share = np.stack([np.einsum("ij,ij->j", h, h) for h in half], axis=1)
         return self.lam * share / np.einsum("ij,ij->i", X, X)[:, None]
