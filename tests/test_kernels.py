@@ -190,3 +190,27 @@ def test_ties_are_broken_evenly(values):
 def test_nan_is_noticed():
     assert kernels.greedy(np.array([1.0, np.nan], np.float32), 0.5) == -1
     assert kernels.greedy(np.array([np.inf, 0.0], np.float32), 0.5) == -1
+
+
+@pytest.mark.parametrize("actions", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.int8, np.float32, np.float64])
+def test_values_of_many_rows_are_a_product_of_matrices(actions, dtype, rng):
+    """Rows go four at a time and actions two: 4 and 2 divide neither 11 nor 3."""
+    X = rng.integers(-127, 128, (11, 70)).astype(dtype)
+    W = rng.normal(size=(actions, 70)).astype(np.result_type(dtype, np.float32))
+    Q = np.full((11, actions), np.nan, W.dtype)
+    kernels.values(X, W, Q)
+    np.testing.assert_allclose(Q, X.astype(float) @ W.T.astype(float), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize(("dtype", "off"), [(np.int8, 0.5 / 127), (np.float32, 1e-6)])
+def test_features_are_kept_as_they_are_or_rounded(wide, dtype, off, rng):
+    """Off by half a step of the 127 at most, or by nothing."""
+    z = rng.normal(size=wide.n).astype(np.float32)
+    exact = wide.features(z[None])[0]
+    X, phi, seen = np.zeros((3, len(exact)), dtype), np.zeros_like(exact), np.full(wide.n, np.nan, np.float32)
+    unit = np.float32(1 / (127 * np.sqrt(wide.D)) if dtype == np.int8 else 1)
+    kernels.keep(*wide.kernel_args(), z, seen, phi, unit, X, 1)
+    np.testing.assert_allclose(phi, exact, atol=1e-5)
+    assert np.abs(unit * X[1] - exact).max() <= off / np.sqrt(wide.D) * 1.01 + 1e-6
+    assert not X[[0, 2]].any()

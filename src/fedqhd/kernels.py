@@ -496,12 +496,34 @@ def bellman(r, discount, a, Q, Q_V, trace, double, low, high, value, y, residual
 
 
 @_jit
+def _eight_dots(x0, x1, x2, x3, v, w):  # type: ignore[no-untyped-def]
+    """v and w with four rows: what is loaded and converted serves twice and more."""
+    v0 = v1 = v2 = v3 = w0 = w1 = w2 = w3 = v.dtype.type(0)
+    for d in range(v.shape[0]):
+        t0, t1, t2, t3 = v.dtype.type(x0[d]), v.dtype.type(x1[d]), v.dtype.type(x2[d]), v.dtype.type(x3[d])
+        v0 += t0 * v[d]
+        v1 += t1 * v[d]
+        v2 += t2 * v[d]
+        v3 += t3 * v[d]
+        w0 += t0 * w[d]
+        w1 += t1 * w[d]
+        w2 += t2 * w[d]
+        w3 += t3 * w[d]
+    return v0, v1, v2, v3, w0, w1, w2, w3
+
+
+@_jit
 def values(X, W, Q):  # type: ignore[no-untyped-def]
     """Q = X W^T for rows W of a few actions: general products of matrices are made for many."""
-    for t in range(X.shape[0]):
-        for k in range(W.shape[0]):
-            Q[t, k] = 0
-        _add_values(X[t], W, 0, X.shape[1], Q[t])
+    whole = X.shape[0] // 4 * 4
+    for k in range(0, W.shape[0], 2):
+        j = min(k + 1, W.shape[0] - 1)  # the last of an odd number is its own partner
+        for t in range(0, whole, 4):
+            v0, v1, v2, v3, w0, w1, w2, w3 = _eight_dots(X[t], X[t + 1], X[t + 2], X[t + 3], W[k], W[j])
+            Q[t, k], Q[t + 1, k], Q[t + 2, k], Q[t + 3, k] = v0, v1, v2, v3
+            Q[t, j], Q[t + 1, j], Q[t + 2, j], Q[t + 3, j] = w0, w1, w2, w3
+        for t in range(whole, X.shape[0]):
+            Q[t, k], Q[t, j] = _two_dots(X[t], W[k], W[j])
 
 
 @_jit
@@ -512,6 +534,40 @@ def add_products(X, a, residual, b):  # type: ignore[no-untyped-def]
         hi = min(lo + STORED_BLOCK, X.shape[1])
         for k in range(b.shape[0]):
             _add_features(X, rows, a, k, residual, lo, hi, b[k, lo:hi])
+
+
+@_jit
+def sweep(X, W, r, discount, a, Q_V, trace, double, low, high, rows, y, b):  # type: ignore[no-untyped-def]
+    """Targets of all rows into y, b_k += sum of (y - Q_V) X over the rows of action k. Returns the sum of (y - Q)^2.
+
+    From the last row to the first, since y needs what comes after it, and `rows` at a time: a block's values, targets
+    and products are made while it is in the cache.
+    """
+    Q, residual, part = np.empty((rows, W.shape[0]), W.dtype), np.empty(rows, W.dtype), np.empty_like(W)
+    value = squares = 0.0
+    for hi in range(len(r), 0, -rows):
+        lo = max(hi - rows, 0)
+        n = hi - lo
+        values(X[lo:hi], W, Q[:n])
+        value, more = bellman(
+            r[lo:hi], discount[lo:hi], a[lo:hi], Q[:n], Q_V[lo:hi], trace, double, low, high, value, y[lo:hi],
+            residual[:n],
+        )  # fmt: skip
+        squares += more
+        part[:] = 0
+        add_products(X[lo:hi], a[lo:hi], residual[:n], part)
+        b += part
+    return squares
+
+
+@_jit
+def keep(kind, Omega, b, items, z, seen, phi, scale, X, row):  # type: ignore[no-untyped-def]
+    """X[row] = Phi(z) / scale, rounded where X has whole numbers; leaves Phi(z) in phi."""
+    refresh(kind, Omega, b, items, z, seen, phi)
+    if X.itemsize == 1:
+        quantise(phi, scale, X[row])
+    else:
+        X[row] = phi
 
 
 @_jit

@@ -69,13 +69,13 @@ class Trajectories:
         self.first = np.zeros(capacity, np.bool_)
         self.size = 0
 
-    def add(self, s: Array, phi: Array, a: int, r: float, discount: float, first: bool) -> bool:
-        """True if older rows had to go."""
+    def add(self, s: Array, a: int, r: float, discount: float, first: bool) -> bool:
+        """A row behind all others, X[size - 1] of which is the caller's to encode. True if older ones had to go."""
         full = self.size == len(self.a)
         if full:
             self._thin()
         i = self.size
-        self.s[i], self.X[i], self.a[i], self.r[i], self.discount[i], self.first[i] = s, phi, a, r, discount, first
+        self.s[i], self.a[i], self.r[i], self.discount[i], self.first[i] = s, a, r, discount, first
         self.size += 1
         return full
 

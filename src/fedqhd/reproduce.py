@@ -31,6 +31,9 @@ WHAT = {
     "all": "all of these but tune",
 }
 
+ARCHIVE = "runs"
+"""Where result files have the runs behind them, in their folder."""
+
 
 def add_reproduce(commands: Any) -> None:
     listed = "; ".join(f"{name}: {text}" for name, text in WHAT.items())
@@ -108,7 +111,8 @@ def narrowed(plan: Plan) -> Plan:
 
 def reproduce_study(what: str, plan: Plan, args: argparse.Namespace, console: Console) -> int:
     """Its runs, then its result file."""
-    from fedqhd.experiment import suite
+    from fedqhd.experiment import archive, suite
+    from fedqhd.experiment.pool import single
     from fedqhd.report import studies
 
     results = Path(args.results)
@@ -123,9 +127,14 @@ def reproduce_study(what: str, plan: Plan, args: argparse.Namespace, console: Co
     else:
         over = {"ablation-dim": "D", "ablation-anchors": "m"}[what]
         jobs, collect = suite.ablation_jobs(plan, over), partial(studies.collect_ablation, over=over)
-    failed = run_jobs(jobs, args, console)
+    if what.startswith("ablation"):  # these look into the models of their runs, which no archive has
+        failed = run_strands([single(job) for job in jobs], len(jobs), args, console)
+    else:
+        failed = run_jobs(jobs, args, console, models=what == "robustness")
     console.print(f"making the result file of {what}", highlight=False)
     collect(plan, results=results)
+    if what == "robustness":
+        archive.store(results / ARCHIVE, plan.out, jobs)
     file = "ablation" if what.startswith("ablation") else what
     console.print(f"what came of it is in {results}/{file}.json", highlight=False, soft_wrap=True)
     return failed
@@ -149,10 +158,21 @@ def run_strands(strands: list[Strand], total: int, args: argparse.Namespace, con
     return board.fails
 
 
-def run_jobs(jobs: list[Job], args: argparse.Namespace, console: Console) -> int:
+def run_jobs(jobs: list[Job], args: argparse.Namespace, console: Console, models: bool = False) -> int:
+    """All that are neither here nor in the archive, which they are added to; with `models`, all whose models are."""
+    from fedqhd.experiment import archive
     from fedqhd.experiment.pool import single
 
-    return run_strands([single(job) for job in jobs], len(jobs), args, console)
+    home, out = Path(args.results) / ARCHIVE, Path(args.out)
+    found = archive.restore(home, out, jobs)
+    if found:
+        console.print(f"{found} runs come from {home}", highlight=False)
+    if models:
+        archive.forget_without_models(jobs)
+    try:
+        return run_strands([single(job) for job in jobs], len(jobs), args, console)
+    finally:
+        archive.store(home, out, jobs)
 
 
 def reproduce_main(plan: Plan, args: argparse.Namespace, console: Console) -> int:
@@ -175,12 +195,15 @@ def reproduce_main(plan: Plan, args: argparse.Namespace, console: Console) -> in
 
 
 def tune(plan: Plan, args: argparse.Namespace, console: Console) -> int:
-    from fedqhd.experiment.tune import TRIALS, search
+    from fedqhd.experiment.tune import TRIALS, search, searched
 
     if args.collect:
         raise FedQHDError("collect=True is not possible with tune: what a search chose is written when it ends")
-    cells = list(dict.fromkeys(c.source for c in plan.cells))
     record = Path(args.results) / "tuning.json"
+    every = list(dict.fromkeys(c.source for c in plan.cells))
+    cells = [c for c in every if c not in searched(record)]
+    if len(cells) < len(every):
+        console.print(f"{len(every) - len(cells)} cells are tuned already: they are in {record}", highlight=False)
     strands = [search(plan.out, cell, plan.others, record, plan.tuned) for cell in cells]
     failed = run_strands(strands, TRIALS * len(cells), args, console)
     console.print(f"settings are in {plan.tuned}, their trials in {record}", highlight=False, soft_wrap=True)

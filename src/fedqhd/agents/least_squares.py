@@ -24,7 +24,7 @@ from fedqhd import kernels
 from fedqhd.agents.qhd import QHD
 from fedqhd.interfaces import Array, FedQHDError, Payload, Transition, under
 from fedqhd.replay import Trajectories
-from fedqhd.theory.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out
+from fedqhd.theory.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out, whole
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class LeastSquaresQHD(QHD):
         self._scale = self._unit(rounded)
         self._work = np.result_type(dtype, np.float32)
         self.memory = Trajectories(c.replay_size, self.encoder.n, p, dtype)
-        self.normal = NormalEquations(actions, p if p <= DENSE else 0, float(self._scale))
+        self.normal = NormalEquations(actions, p if p <= DENSE else 0, float(self._scale), self._work)
         self.V = np.zeros((p, actions))
         self.lam, self.rho, self.alarms = c.fit_lam, c.damping, 0
         self.low, self.high = np.inf, -np.inf
@@ -82,7 +82,7 @@ class LeastSquaresQHD(QHD):
         return self._finite(kernels.greedy(self._q, u_action), s)
 
     def observe(self, t: Transition) -> None:
-        if self._awaited is None or not np.array_equal(t.s, self._awaited):
+        if t.s is not self._awaited and (self._awaited is None or not np.array_equal(t.s, self._awaited)):
             self._close()
         self._remember(t.s, t.a, t.r, t.discount)
         self._rewards.append((t.r, t.discount))
@@ -90,17 +90,14 @@ class LeastSquaresQHD(QHD):
         self._new += 1
 
     def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
-        self._see(s)
-        if self.memory.add(s, self._kept(self._phi), a, r, discount, first=not self._rewards):
+        if self.memory.add(s, a, r, discount, first=not self._rewards):
             self.normal.reset()
+        self._keep(s, self.memory.size - 1)
 
-    def _kept(self, phi: Array) -> Array:
-        """Phi as the memory has it: scale * X."""
-        if self.memory.X.dtype != np.int8:
-            return phi
-        x = np.empty(len(phi), np.int8)
-        kernels.quantise(phi, self._scale, x)
-        return x
+    def _keep(self, s: Array, row: int) -> None:
+        """Phi(s) as the memory has it: scale * X."""
+        self._look(s)
+        kernels.keep(*self._args, s, self._seen, self._phi, self._scale, self.memory.X, row)
 
     def _close(self) -> None:
         """The end of an episode: keep the range of returns it showed and, if it was cut off, its last state, from
@@ -141,26 +138,14 @@ class LeastSquaresQHD(QHD):
 
     def targets(self, W: Array, Q_V: Array) -> tuple[Array, Array, float]:
         """(y, b, e): what W makes of the memory as targets, b_a = X_a^T (y - Q_V), and W's Bellman error, root mean
-        square.
-
-        One pass from the last row to the first: a block's values, targets and products are made while it is in the
-        cache, and y needs what comes after it.
-        """
+        square."""
         c, m, (X, a), weights = self.settings, self.memory, self.rows(), self._weights(W)
         low, high = (self.low, self.high) if c.clip == "returns" else (-np.inf, np.inf)
-        y, residual, Q = (np.empty(shape, self._work) for shape in (m.size, SWEEP, (SWEEP, len(weights))))
-        b, value, squares = np.zeros(weights.shape), 0.0, 0.0
-        for hi in range(m.size, 0, -SWEEP):
-            block, part = slice(max(hi - SWEEP, 0), hi), np.zeros_like(weights)
-            n = hi - block.start
-            kernels.values(X[block], weights, Q[:n])
-            value, more = kernels.bellman(
-                m.r[block], m.discount[block], a[block], Q[:n], Q_V[block], c.trace, c.double_q == "clipped", low, high,
-                value, y[block], residual[:n],
-            )  # fmt: skip
-            squares += more
-            kernels.add_products(X[block], a[block], residual[:n], part)
-            b += part
+        y, b = np.empty(m.size, self._work), np.zeros(weights.shape)
+        squares = kernels.sweep(
+            X, weights, m.r[: m.size], m.discount[: m.size], a, Q_V, c.trace, c.double_q == "clipped", low, high, SWEEP,
+            y, b,
+        )  # fmt: skip
         return y, self._scale * b.T, float(np.sqrt(squares / max(int(np.count_nonzero(a >= 0)), 1)))
 
     def _gram_times(self, P: Array) -> Array:
@@ -221,14 +206,15 @@ class LeastSquaresQHD(QHD):
     def _grams(self) -> Array:
         """X_a^T X_a of each action, as precise as the features are: factors in single precision are made twice as fast,
         and good enough for a damped step and for a certainty."""
-        return self.normal.absorb(*self.rows(), self._work.type)
+        return self.normal.absorb(*self.rows())
 
     def _factors(self, G: Array) -> Factors:
         """In double precision where G is singular in single."""
         with contextlib.suppress(np.linalg.LinAlgError):
             return Factors(G, self.lam)
         with contextlib.suppress(np.linalg.LinAlgError):
-            return Factors(self.normal.absorb(*self.rows()), self.lam)
+            exact = NormalEquations(len(G), G.shape[1], self.normal.scale)
+            return Factors(exact.absorb(*self.rows()), self.lam)
         raise FedQHDError(
             f"fit_lam={self.lam:g} is too small: the {self.memory.size} transitions do not span D={self.encoder.D} "
             "features for each action; 0.01 or more is safe"
@@ -243,7 +229,7 @@ class LeastSquaresQHD(QHD):
     def statistics(self) -> tuple[Array, Array]:
         """(G, b): X_a^T X_a and X_a^T (y - X_a W_a) of each action, all that a sweep needs of this client's data."""
         W = self._rows.T.astype(np.float64)
-        return self.normal.absorb(*self.rows()), self.targets(W, self.values(W))[1]
+        return whole(self._grams()), self.targets(W, self.values(W))[1]
 
     def sync_target(self) -> None:
         self.V[:] = self._rows.T
@@ -268,6 +254,5 @@ class LeastSquaresQHD(QHD):
         self._awaited, self._sketch = p.get("awaited"), p.get("sketch")
         self.memory.restore(under(p, "memory."))
         for row, s in enumerate(self.memory.s[: self.memory.size]):
-            self._see(s)
-            self.memory.X[row] = self._kept(self._phi)
+            self._keep(s, row)
         self.normal.reset()

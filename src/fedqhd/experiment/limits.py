@@ -72,8 +72,9 @@ def features(c: Config, D: int) -> int:
 
 def memory_need(c: Config, D: int, actions: int) -> int:
     """Bytes of one client's kept features, and of normal equations with a copy that is factorised."""
-    p = features(c, D)
-    return feature_bytes(c, D) + (2 * actions * p * p * 8 if c.learner == "least-squares" and p <= DENSE else 0)
+    p, precision = features(c, D), 8 if kept_as(c) == "float64" else 4
+    dense = c.learner == "least-squares" and p <= DENSE
+    return feature_bytes(c, D) + (2 * actions * p * p * precision if dense else 0)
 
 
 def kept_as(c: Config, own: bool | None = None) -> str:

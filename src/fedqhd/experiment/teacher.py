@@ -25,10 +25,11 @@ def teacher_rollout(
     """(anchors, Q_bar, episodes played) -> the next anchors: half of them as before, so that what the teacher does not
     do any more is not forgotten at once, and half states that the policy of Q_bar meets.
 
-    The server plays as a client would: Q_bar compiled into an encoder of its own, of the largest dimension.
+    The server plays as a client would: Q_bar compiled into an encoder of its own, of the clients' middle dimension,
+    since its factorisation at every new set of anchors would cost as much as that of the largest client.
     """
     drawn = rng.generator(c.seed, rng.PUBLIC, "server")
-    encoder = draw_encoder(c.encoder[0], len(scaler.shift), max(c.dims), c.sigma, drawn, states)
+    encoder = draw_encoder(c.encoder[0], len(scaler.shift), sorted(c.dims)[len(c.dims) // 2], c.sigma, drawn, states)
     settings = QHDSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
 
     def rollout(anchors: Array, Q: Array, episodes: int) -> Array:

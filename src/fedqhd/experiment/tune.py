@@ -51,7 +51,9 @@ def step(c: Config) -> Settings:
 
 
 def exploration(c: Config) -> Settings:
-    """Over in half the episodes, and down to the paper's floor."""
+    """By optimism where a learner knows what it does not know; else over in half the episodes, to the paper's floor."""
+    if c.method not in DQN_METHODS and c.learner == "least-squares":
+        return {"explore": "bonus"}
     return {"epsilon_decay": round(c.epsilon_decay**2, 4), "epsilon_end": min(c.epsilon_end, 0.001)}
 
 
@@ -129,6 +131,11 @@ def write_choice(folder: Path, cell: Cell, best: Settings) -> None:
         f"# Chosen by `fedqhd reproduce tune`, over configs/{cell.env}.toml; its trials are in results/tuning.json.\n\n"
     )
     write_bytes(file, (head + tomli_w.dumps(dict(sorted(tables.items())))).encode())
+
+
+def searched(file: Path) -> set[Cell]:
+    """The cells whose trials are recorded."""
+    return {Cell(r["method"], r["env"], r["setting"]) for r in (json.loads(file.read_text()) if file.exists() else [])}
 
 
 def write_record(file: Path, cell: Cell, trials: list[dict[str, Any]], best: Settings) -> None:

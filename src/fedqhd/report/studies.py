@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedqhd.experiment.ablation import ANCHORS, DIMENSIONS, MODES, Setting, analytic, slope, trained
+from fedqhd.experiment.archive import EXTRA
 from fedqhd.experiment.commit import commit
 from fedqhd.experiment.config import resolve
 from fedqhd.experiment.outcome import passed, training_returns
@@ -120,8 +121,7 @@ def collect_robustness(plan: Plan, results: Path) -> None:
             cell = Cell(method, env, "homogeneous")
             jobs = [main_job(plan, "tuned", cell, seed) for seed in plan.seeds or range(5)]
             done = [(job, s) for job in jobs if (s := job.summary())]
-            kept = [plan.out / "robustness" / f"{job.folder.parent.name}-{job.folder.name}.json" for job, _ in done]
-            each = [endurance(job.folder, file, job.config.seed) for (job, _), file in zip(done, kept, strict=True)]
+            each = [endurance(job.folder, job.folder / EXTRA, job.config.seed) for job, _ in done]
             for same in zip(*each, strict=True):
                 rows.append({"env": env, "model": model, "method": method, "damage": same[0]["damage"],
                              "amount": same[0]["amount"], "seeds": len(same), "commit": commits([s for _, s in done]),

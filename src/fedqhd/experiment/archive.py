@@ -1,0 +1,99 @@
+"""Finished runs in a form to commit: what their folders say, without models. Who has it need not run them again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedqhd.experiment.pool import Job
+from fedqhd.experiment.rounds import NAME as ROUNDS
+from fedqhd.files import write_bytes
+
+METRICS = "metrics.jsonl"
+EXTRA = "robustness.json"
+"""What a study found out with a run's models, while it had them."""
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def write_lines(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    write_bytes(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def packed(folder: Path) -> dict[str, Any]:
+    """A run in a line: its summary, each client's returns by round, what each round took."""
+    returns: dict[str, list[list[float]]] = {}
+    for row in read_lines(folder / METRICS):
+        rounds = returns.setdefault(str(row["client"]), [])
+        rounds += [[] for _ in range(len(rounds), row["round"] + 1)]
+        rounds[row["round"]].append(round(row["return"], 2))
+    extra = folder / EXTRA
+    return {
+        "run": folder.name,
+        "summary": json.loads((folder / "summary.json").read_text()),
+        "returns": returns,
+        "cpu_seconds": [row["cpu_seconds"] for row in read_lines(folder / ROUNDS)],
+        **({"extra": json.loads(extra.read_text())} if extra.exists() else {}),
+    }
+
+
+def metrics(returns: Mapping[str, list[list[float]]]) -> Iterator[dict[str, Any]]:
+    for client, rounds in returns.items():
+        played = ((k, value) for k, values in enumerate(rounds) for value in values)
+        for episode, (k, value) in enumerate(played):
+            yield {"round": k, "client": int(client), "episode": episode, "return": value}
+
+
+def unpack(line: Mapping[str, Any], folder: Path) -> None:
+    """The folder of a run, as far as the archive has it. The summary comes last: with it a run counts as finished."""
+    write_lines(folder / METRICS, metrics(line["returns"]))
+    write_lines(folder / ROUNDS, ({"round": k, "cpu_seconds": x} for k, x in enumerate(line["cpu_seconds"])))
+    if "extra" in line:
+        write_bytes(folder / EXTRA, json.dumps(line["extra"]).encode())
+    write_bytes(folder / "summary.json", (json.dumps(line["summary"], indent=2) + "\n").encode())
+
+
+def file_of(archive: Path, out: Path, folder: Path) -> Path:
+    """One for all runs of a cell, of whatever settings."""
+    cell = folder.parent.relative_to(out)
+    return archive / cell.with_name(f"{cell.name}.jsonl")
+
+
+def forget_without_models(jobs: Iterable[Job]) -> None:
+    """Runs from an archive have no models: where those are needed, and nobody has measured them, it is run again."""
+    for folder in {job.folder for job in jobs}:
+        if not (folder / "models").exists() and not (folder / EXTRA).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def restore(archive: Path, out: Path, jobs: Iterable[Job]) -> int:
+    """Make the folders of those runs that are archived and not here; how many."""
+    found = 0
+    for folder in {job.folder for job in jobs if job.summary() is None}:
+        for line in read_lines(file_of(archive, out, folder)):
+            if line["run"] == folder.name:
+                unpack(line, folder)
+                found += 1
+    return found
+
+
+def store(archive: Path, out: Path, jobs: Iterable[Job]) -> None:
+    """Add those runs that are finished and new."""
+    new: dict[Path, list[Path]] = {}
+    for folder in {job.folder for job in jobs if job.summary() is not None}:
+        new.setdefault(file_of(archive, out, folder), []).append(folder)
+    for file, folders in new.items():
+        before = {line["run"]: line for line in read_lines(file)}
+        lines = {**before, **{f.name: packed(f) for f in folders if worth(f, before.get(f.name))}}
+        if lines != before:
+            write_lines(file, [lines[name] for name in sorted(lines, key=lambda n: (int(n.partition("-")[0]), n))])
+
+
+def worth(folder: Path, before: Mapping[str, Any] | None) -> bool:
+    """Whether it has anything that the archive has not."""
+    return before is None or ("extra" not in before and (folder / EXTRA).exists())

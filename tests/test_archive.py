@@ -1,0 +1,91 @@
+"""Finished runs, packed to be committed and unpacked where they were not run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from conftest import tiny
+from fedqhd.experiment import archive
+from fedqhd.experiment.config import resolve
+from fedqhd.experiment.outcome import training_returns
+from fedqhd.experiment.pool import Job
+from fedqhd.experiment.presets import Cell
+from fedqhd.experiment.rounds import cpu_seconds_until
+from fedqhd.experiment.run import train
+from fedqhd.experiment.tune import searched, write_record
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A finished run of two clients, three rounds."""
+    config = tiny(tmp_path / "out/tuned/cell/0-abc", episodes=5, round_episodes=2)
+    train(config)
+    return Job("a run", "cell", config)
+
+
+def test_an_archived_run_says_what_its_folder_said(job, tmp_path):
+    before = job.summary(), training_returns(job.folder, 2, 5), cpu_seconds_until(job.folder, 3)
+    home, out = tmp_path / "runs", tmp_path / "out"
+    archive.store(home, out, [job])
+    (line,) = (home / "tuned/cell.jsonl").read_text().splitlines()
+    assert json.loads(line)["run"] == "0-abc"
+    for file in sorted(job.folder.rglob("*"), reverse=True):
+        file.unlink() if file.is_file() else file.rmdir()
+    assert job.summary() is None
+    assert archive.restore(home, out, [job]) == 1
+    assert archive.restore(home, out, [job]) == 0  # it is here
+    assert job.summary() == before[0]
+    np.testing.assert_allclose(training_returns(job.folder, 2, 5), before[1], atol=0.005)
+    assert cpu_seconds_until(job.folder, 3) == before[2] > 0
+
+
+def test_what_is_archived_stays_as_it_is(job, tmp_path):
+    home, out = tmp_path / "runs", tmp_path / "out"
+    archive.store(home, out, [job])
+    file = home / "tuned/cell.jsonl"
+    first = file.read_bytes(), file.stat().st_mtime_ns
+    archive.store(home, out, [job])
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == first
+    # A run of other settings or another seed is another line; what was found out later joins its run.
+    other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/10-def", episodes=2))
+    train(other.config)
+    (job.folder / archive.EXTRA).write_text('[{"damage": "zero"}]')
+    archive.store(home, out, [other, job])
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["run"] for line in lines] == ["0-abc", "10-def"]
+    assert lines[0]["extra"] == [{"damage": "zero"}]
+    assert "extra" not in lines[1]
+
+
+def test_other_settings_are_another_run(job, tmp_path):
+    archive.store(tmp_path / "runs", tmp_path / "out", [job])
+    other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/0-fff", episodes=5))
+    assert archive.restore(tmp_path / "runs", tmp_path / "out", [other]) == 0
+    assert other.summary() is None
+
+
+def test_runs_without_models_are_forgotten_where_models_are_needed(job, tmp_path):
+    home, out = tmp_path / "runs", tmp_path / "out"
+    archive.store(home, out, [job])
+    archive.forget_without_models([job])
+    assert job.summary()
+    for file in (job.folder / "models").iterdir():
+        file.unlink()
+    (job.folder / "models").rmdir()
+    archive.forget_without_models([job])
+    assert job.summary() is None
+    archive.restore(home, out, [job])
+    (job.folder / archive.EXTRA).write_text("[]")
+    archive.forget_without_models([job])
+    assert job.summary()  # measured already
+
+
+def test_a_recorded_search_counts_as_made(tmp_path):
+    file, cell = tmp_path / "tuning.json", Cell("fedqhd", "CartPole-v1", "homogeneous")
+    assert searched(file) == set()
+    write_record(file, cell, [], {"learner": "online"})
+    assert searched(file) == {cell}
+    assert resolve({"method": cell.method, "env": cell.env}).setting == cell.setting
