@@ -12,6 +12,7 @@ from fedqhd import api
 from fedqhd.encoders import ENCODERS
 from fedqhd.experiment import ablation, outcome, robustness, suite
 from fedqhd.experiment import reference as references
+from fedqhd.experiment.archive import EXTRA
 from fedqhd.experiment.presets import Cell, parse_set
 from fedqhd.experiment.robustness import damaged, endure, factors, quantise
 from fedqhd.experiment.rounds import cpu_seconds_until
@@ -119,7 +120,7 @@ def test_robustness(plan, results, monkeypatch):
     gone = next(r for r in rows if r["model"] == "fedqhd" and r["amount"] == 1.0)
     assert gone["greedy_return"]["iqm"] < 20  # all components zeroed: always the first action, and the pole falls
     assert "| CartPole-v1, dqn |" in "\n".join(told(results))
-    (kept,) = (plan.out / "robustness").glob("*fedqhd*")
+    kept = run / EXTRA
     kept.write_text(kept.read_text().replace('"zeroed"', '"kept"'))
     studies.collect_robustness(plan, results)
     assert any(r["damage"] == "kept" for r in json.loads((results / "robustness.json").read_text()))
