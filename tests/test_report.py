@@ -65,7 +65,7 @@ def test_ours_stands_beside_the_papers_and_the_best_is_bold(text):
 
 
 def test_it_counts_where_fedqhd_is_best(results, text):
-    assert "best of the non-oracle methods in 8 of 8 cells" in text
+    assert "best of the non-oracle methods, or level with the best, in 8 of 8 cells" in text
     rows = json.loads((results / "main.json").read_text())
     worse = [{**r, "final_return": {**r["final_return"], "iqm": -1e3}} if r["method"] == "fedqhd"
              and r["env"] == "Acrobot-v1" else r for r in rows]  # fmt: skip
