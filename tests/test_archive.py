@@ -38,7 +38,7 @@ def test_an_archived_run_says_what_its_folder_said(job, tmp_path):
     assert archive.restore(home, out, [job]) == 1
     assert archive.restore(home, out, [job]) == 0  # it is here
     assert job.summary() == before[0]
-    np.testing.assert_allclose(training_returns(job.folder, 2, 5), before[1], atol=0.005)
+    np.testing.assert_allclose(training_returns(job.folder, 2, 5), before[1], atol=0.05)
     assert cpu_seconds_until(job.folder, 3) == before[2] > 0
 
 

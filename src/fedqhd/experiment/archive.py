@@ -22,7 +22,12 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def write_lines(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    write_bytes(file, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    write_bytes(file, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
+
+
+def short(x: float) -> float:
+    """To a tenth, and without it where it is none: there are millions of them."""
+    return int(x) if x == int(x) else round(x, 1)
 
 
 def packed(folder: Path) -> dict[str, Any]:
@@ -31,7 +36,7 @@ def packed(folder: Path) -> dict[str, Any]:
     for row in read_lines(folder / METRICS):
         rounds = returns.setdefault(str(row["client"]), [])
         rounds += [[] for _ in range(len(rounds), row["round"] + 1)]
-        rounds[row["round"]].append(round(row["return"], 2))
+        rounds[row["round"]].append(short(row["return"]))
     extra = folder / EXTRA
     return {
         "run": folder.name,
