@@ -161,7 +161,8 @@ def test_trajectories_keep_whole_episodes_in_order_newest_first(capacity, length
     k = 0
     for episode, length in enumerate(lengths):
         for step in range(length):
-            memory.add(np.array([k]), np.array([k]), 0, float(episode), 1.0, first=step == 0)
+            memory.add(np.array([k]), 0, float(episode), 1.0, first=step == 0)
+            memory.X[memory.size - 1] = k
             k += 1
     kept = memory.s[: memory.size, 0]
     assert memory.size <= capacity
