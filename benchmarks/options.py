@@ -62,8 +62,9 @@ def main() -> None:
     for env in parser.parse_args().envs:
         for setting in ("homogeneous", "heterogeneous"):
             rows |= {(env, setting, r["option"]): r for r in measure(env, setting)}
-            file.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
-            file.with_suffix(".md").write_text(table(list(rows.values())))
+            ordered = sorted(rows.values(), key=lambda r: ENVS.index(r["env"]))
+            file.write_text(json.dumps(ordered, indent=1) + "\n")
+            file.with_suffix(".md").write_text(table(ordered))
     print(f"written to results/{NAME}.md and results/{NAME}.json")
 
 
