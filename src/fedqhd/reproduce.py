@@ -201,7 +201,8 @@ def tune(plan: Plan, args: argparse.Namespace, console: Console) -> int:
         raise FedQHDError("collect=True is not possible with tune: what a search chose is written when it ends")
     record = Path(args.results) / "tuning.json"
     every = list(dict.fromkeys(c.source for c in plan.cells))
-    cells = [c for c in every if c not in searched(record)]
+    before = searched(record)
+    cells = [c for c in every if c not in before]
     if len(cells) < len(every):
         console.print(f"{len(every) - len(cells)} cells are tuned already: they are in {record}", highlight=False)
     strands = [search(plan.out, cell, plan.others, record, plan.tuned) for cell in cells]

@@ -92,12 +92,7 @@ class LeastSquaresQHD(QHD):
     def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
         if self.memory.add(s, a, r, discount, first=not self._rewards):
             self.normal.reset()
-        self._keep(s, self.memory.size - 1)
-
-    def _keep(self, s: Array, row: int) -> None:
-        """Phi(s) as the memory has it: scale * X."""
-        self._look(s)
-        kernels.keep(*self._args, s, self._seen, self._phi, self._scale, self.memory.X, row)
+        self._keep(s, self.memory.X, self.memory.size - 1, self._scale)
 
     def _close(self) -> None:
         """The end of an episode: keep the range of returns it showed and, if it was cut off, its last state, from
@@ -254,5 +249,5 @@ class LeastSquaresQHD(QHD):
         self._awaited, self._sketch = p.get("awaited"), p.get("sketch")
         self.memory.restore(under(p, "memory."))
         for row, s in enumerate(self.memory.s[: self.memory.size]):
-            self._keep(s, row)
+            self._keep(s, self.memory.X, row, self._scale)
         self.normal.reset()

@@ -85,6 +85,11 @@ class QHD(ABC):
         self._look(s)
         kernels.refresh(*self._args, s, self._seen, self._phi)
 
+    def _keep(self, s: Array, X: Array, row: int, scale: np.float32) -> None:
+        """X[row] = Phi(s) / scale, as a memory has it: rounded, or as it is."""
+        self._look(s)
+        kernels.keep(*self._args, s, self._seen, self._phi, scale, X, row)
+
     def _unit(self, rounded: bool) -> np.float32:
         """What kept features count in: |Phi_d| is at most D^-1/2, and int8 reaches 127."""
         return np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
@@ -262,13 +267,8 @@ class ReplayQHD(QHD):
 
     def _store(self, row: int, s: Array) -> None:
         """Keep Phi(s) with its transition."""
-        if self.settings.features == "recompute":
-            return
-        self._see(s)
-        if self.settings.features == "int8":
-            kernels.quantise(self._phi, self._scale, self._kept[row])
-        else:
-            self._kept[row] = self._phi
+        if self.settings.features != "recompute":
+            self._keep(s, self._kept, row, self._scale)
 
     def sync_target(self) -> None:
         self.W_target[:] = self.W

@@ -63,10 +63,13 @@ def unpack(line: Mapping[str, Any], folder: Path) -> None:
     write_bytes(folder / "summary.json", (json.dumps(line["summary"], indent=2) + "\n").encode())
 
 
-def file_of(archive: Path, out: Path, folder: Path) -> Path:
-    """One for all runs of a cell, of whatever settings."""
-    cell = folder.parent.relative_to(out)
-    return archive / cell.with_name(f"{cell.name}.jsonl")
+def by_file(archive: Path, out: Path, folders: Iterable[Path]) -> dict[Path, set[Path]]:
+    """One file for all runs of a cell, of whatever settings, and those of the folders that belong there."""
+    found: dict[Path, set[Path]] = {}
+    for folder in folders:
+        cell = folder.parent.relative_to(out)
+        found.setdefault(archive / cell.with_name(f"{cell.name}.jsonl"), set()).add(folder)
+    return found
 
 
 def forget_without_models(jobs: Iterable[Job]) -> None:
@@ -79,20 +82,20 @@ def forget_without_models(jobs: Iterable[Job]) -> None:
 def restore(archive: Path, out: Path, jobs: Iterable[Job]) -> int:
     """Make the folders of those runs that are archived and not here; how many."""
     found = 0
-    for folder in {job.folder for job in jobs if job.summary() is None}:
-        for line in read_lines(file_of(archive, out, folder)):
-            if line["run"] == folder.name:
-                unpack(line, folder)
+    missing = (job.folder for job in jobs if job.summary() is None)
+    for file, folders in by_file(archive, out, missing).items():
+        lines = {line["run"]: line for line in read_lines(file)}
+        for folder in folders:
+            if folder.name in lines:
+                unpack(lines[folder.name], folder)
                 found += 1
     return found
 
 
 def store(archive: Path, out: Path, jobs: Iterable[Job]) -> None:
     """Add those runs that are finished and new."""
-    new: dict[Path, list[Path]] = {}
-    for folder in {job.folder for job in jobs if job.summary() is not None}:
-        new.setdefault(file_of(archive, out, folder), []).append(folder)
-    for file, folders in new.items():
+    finished = (job.folder for job in jobs if job.summary() is not None)
+    for file, folders in by_file(archive, out, finished).items():
         before = {line["run"]: line for line in read_lines(file)}
         lines = {**before, **{f.name: packed(f) for f in folders if worth(f, before.get(f.name))}}
         if lines != before:
