@@ -29,7 +29,7 @@ from numba.extending import intrinsic
 
 FOURIER, COMPLEX, SYMBOLIC, GIVEN = 0, 1, 2, 3
 BLOCK = 1024
-STORED_BLOCK = 2048  # of int8, so that more of them fit
+STORED_BLOCK = 4096  # of int8, so that more of them fit
 CACHE_LINE = 64
 
 f32 = np.float32
@@ -372,22 +372,80 @@ def _add_four(w, x0, x1, x2, x3, c0, c1, c2, c3):  # type: ignore[no-untyped-def
 
 
 @_jit
-def _add_features(X, rows, A, action, step, lo, hi, w):  # type: ignore[no-untyped-def]
-    """w += sum of step_i X[rows_i, lo:hi] over the rows of one action, four at a time, which spares trips of w."""
-    waiting, i, j, k = 0, 0, 0, 0
-    for last in range(rows.shape[0]):
-        if A[rows[last]] != action:
-            continue
-        if waiting < 3:
-            waiting += 1
-            i, j, k = j, k, last
-            continue
-        waiting = 0
-        x0, x1, x2, x3 = X[rows[i], lo:hi], X[rows[j], lo:hi], X[rows[k], lo:hi], X[rows[last], lo:hi]
-        _add_four(w, x0, x1, x2, x3, step[i], step[j], step[k], step[last])
-    for n in range(waiting):  # the newest first
-        left = k if n == 0 else j if n == 1 else i
-        _add_one(w, X[rows[left], lo:hi], step[left])
+def _add_features(X, rows, chosen, step, lo, hi, w):  # type: ignore[no-untyped-def]
+    """w += sum of step_i X[rows_i, lo:hi] over the chosen i, four at a time, which spares trips of w."""
+    whole = chosen.shape[0] // 4 * 4
+    for n in range(0, whole, 4):
+        h, i, j, k = chosen[n], chosen[n + 1], chosen[n + 2], chosen[n + 3]
+        x0, x1, x2, x3 = X[rows[h], lo:hi], X[rows[i], lo:hi], X[rows[j], lo:hi], X[rows[k], lo:hi]
+        _add_four(w, x0, x1, x2, x3, step[h], step[i], step[j], step[k])
+    for i in chosen[whole:]:
+        _add_one(w, X[rows[i], lo:hi], step[i])
+
+
+@_jit
+def _dot_four(x0, x1, x2, x3, w):  # type: ignore[no-untyped-def]
+    q0 = q1 = q2 = q3 = w.dtype.type(0)
+    for d in range(w.shape[0]):
+        t = w.dtype.type
+        q0 += t(x0[d]) * w[d]
+        q1 += t(x1[d]) * w[d]
+        q2 += t(x2[d]) * w[d]
+        q3 += t(x3[d]) * w[d]
+    return q0, q1, q2, q3
+
+
+@_jit
+def _eight_dots(x0, x1, x2, x3, v, w):  # type: ignore[no-untyped-def]
+    """v and w with four rows: what is loaded and converted serves twice and more."""
+    v0 = v1 = v2 = v3 = w0 = w1 = w2 = w3 = v.dtype.type(0)
+    for d in range(v.shape[0]):
+        t0, t1, t2, t3 = v.dtype.type(x0[d]), v.dtype.type(x1[d]), v.dtype.type(x2[d]), v.dtype.type(x3[d])
+        v0 += t0 * v[d]
+        v1 += t1 * v[d]
+        v2 += t2 * v[d]
+        v3 += t3 * v[d]
+        w0 += t0 * w[d]
+        w1 += t1 * w[d]
+        w2 += t2 * w[d]
+        w3 += t3 * w[d]
+    return v0, v1, v2, v3, w0, w1, w2, w3
+
+
+@_jit
+def _add_values_of_four(x0, x1, x2, x3, W, lo, hi, q0, q1, q2, q3):  # type: ignore[no-untyped-def]
+    """q_i += W[:, lo:hi] x_i for four rows."""
+    for k in range(0, W.shape[0] - 1, 2):
+        v0, v1, v2, v3, w0, w1, w2, w3 = _eight_dots(x0, x1, x2, x3, W[k, lo:hi], W[k + 1, lo:hi])
+        q0[k] += v0
+        q1[k] += v1
+        q2[k] += v2
+        q3[k] += v3
+        q0[k + 1] += w0
+        q1[k + 1] += w1
+        q2[k + 1] += w2
+        q3[k + 1] += w3
+    if W.shape[0] % 2:
+        v0, v1, v2, v3 = _dot_four(x0, x1, x2, x3, W[-1, lo:hi])
+        q0[-1] += v0
+        q1[-1] += v1
+        q2[-1] += v2
+        q3[-1] += v3
+
+
+@_jit
+def _add_dots(X, rows, chosen, lo, hi, w, q):  # type: ignore[no-untyped-def]
+    """q_i += X[rows_i, lo:hi] w for the chosen i, four at a time, which spares loads of w."""
+    whole = chosen.shape[0] // 4 * 4
+    for n in range(0, whole, 4):
+        h, i, j, k = chosen[n], chosen[n + 1], chosen[n + 2], chosen[n + 3]
+        q0, q1, q2, q3 = _dot_four(X[rows[h], lo:hi], X[rows[i], lo:hi], X[rows[j], lo:hi], X[rows[k], lo:hi], w)
+        q[h] += q0
+        q[i] += q1
+        q[j] += q2
+        q[k] += q3
+    for i in chosen[whole:]:
+        q[i] += _dot(X[rows[i], lo:hi], w)
 
 
 @intrinsic
@@ -400,7 +458,7 @@ def _prefetch(typingctx, X, i, j):  # type: ignore[no-untyped-def]
         pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
         hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        to_read, keep, data = (ir.Constant(word, k) for k in (0, 3, 1))
+        to_read, keep, data = (ir.Constant(word, k) for k in (0, 2, 1))  # in the second cache: the first is too small
         builder.call(hint, [builder.bitcast(address, pointer), to_read, keep, data])
 
     return types.void(X, types.intp, types.intp), generate
@@ -408,7 +466,7 @@ def _prefetch(typingctx, X, i, j):  # type: ignore[no-untyped-def]
 
 @_jit
 def _fetch(X, row, lo, hi):  # type: ignore[no-untyped-def]
-    """Rows are drawn at random from a memory larger than any cache: they are asked for one row ahead."""
+    """Rows are drawn at random from a memory larger than any cache: they are asked for ahead, with those after them."""
     after = (row + 1) % X.shape[0]
     for j in range(lo, min(hi, X.shape[1]), CACHE_LINE // X.itemsize):
         _prefetch(X, row, j)  # type: ignore[call-arg]
@@ -422,43 +480,47 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
     The features of s' are those of the row after it, if that goes on from it; at the end of an episode they are made
     anew, in phi (R,), unless it has no future to value. W_target values the one action that W chose, and no other.
     """
-    B, width = rows.shape[0], W.shape[1]
+    B, (actions, width) = rows.shape[0], W.shape
     q, future, step = np.zeros(B, np.float32), np.zeros(B, np.float32), np.empty(B, np.float32)
-    q_next = np.zeros((B, W.shape[0]), np.float32)
-    best = np.empty(B, np.int64)
+    q_next, best = np.zeros((B, actions), np.float32), np.full(B, -1)
+    a, after, goes_on = A[rows], (rows + 1) % X.shape[0], joined[rows]
+    inner = np.flatnonzero(goes_on)
+    whole = inner.shape[0] // 4 * 4
+    for row in rows:
+        _fetch(X, row, 0, STORED_BLOCK)
     for lo in range(0, width, STORED_BLOCK):
         hi = min(lo + STORED_BLOCK, width)
-        for i in range(B):
-            if i + 1 < B:
-                _fetch(X, rows[i + 1], lo, hi)
-            else:
-                _fetch(X, rows[0], hi, hi + STORED_BLOCK)
-            row = rows[i]
-            q[i] += _dot(X[row, lo:hi], W[A[row], lo:hi])
-            if joined[row]:
-                _add_values(X[(row + 1) % X.shape[0], lo:hi], W, lo, hi, q_next[i])
-    for i in range(B):
+        for n in range(0, whole, 4):
+            h, i, j, k = inner[n], inner[n + 1], inner[n + 2], inner[n + 3]
+            for row in (rows[h], rows[i], rows[j], rows[k]):
+                _fetch(X, row, hi, hi + STORED_BLOCK)
+            x0, x1, x2, x3 = X[after[h], lo:hi], X[after[i], lo:hi], X[after[j], lo:hi], X[after[k], lo:hi]
+            _add_values_of_four(x0, x1, x2, x3, W, lo, hi, q_next[h], q_next[i], q_next[j], q_next[k])
+        for i in inner[whole:]:
+            _add_values(X[after[i], lo:hi], W, lo, hi, q_next[i])
+        for k in range(actions):
+            _add_dots(X, rows, np.flatnonzero(a == k), lo, hi, W[k, lo:hi], q)
+    for i in inner:
         best[i] = _argmax(q_next[i])
-    for lo in range(0, width, STORED_BLOCK):
-        hi = min(lo + STORED_BLOCK, width)
-        for i in range(B):
-            if joined[rows[i]]:
-                future[i] += _dot(X[(rows[i] + 1) % X.shape[0], lo:hi], W_target[best[i], lo:hi])
+    for k in range(actions):
+        for lo in range(0, width, STORED_BLOCK):
+            hi = min(lo + STORED_BLOCK, width)
+            _add_dots(X, after, np.flatnonzero(best == k), lo, hi, W_target[k, lo:hi], future)
     total = f32(0.0)
     for i in range(B):
         row = rows[i]
         value = scale * future[i]
-        if not joined[row] and discount[row] > _ZERO:
+        if not goes_on[i] and discount[row] > _ZERO:
             _encode(kind, S_next[row], Omega, b, items, 0, _dimension(kind, Omega, items), phi)
             _add_values(phi, W, 0, width, q_next[i])
             value = _dot(phi, W_target[_argmax(q_next[i])])
         delta = R[row] + discount[row] * value - scale * q[i]
         total += abs(delta)
         step[i] = f32(eta) * delta * scale
-    for lo in range(0, width, STORED_BLOCK):
-        hi = min(lo + STORED_BLOCK, width)
-        for k in range(W.shape[0]):
-            _add_features(X, rows, A, k, step, lo, hi, W[k, lo:hi])
+    for k in range(actions):
+        for lo in range(0, width, STORED_BLOCK):
+            hi = min(lo + STORED_BLOCK, width)
+            _add_features(X, rows, np.flatnonzero(a == k), step, lo, hi, W[k, lo:hi])
     return total
 
 
@@ -496,23 +558,6 @@ def bellman(r, discount, a, Q, Q_V, trace, double, low, high, value, y, residual
 
 
 @_jit
-def _eight_dots(x0, x1, x2, x3, v, w):  # type: ignore[no-untyped-def]
-    """v and w with four rows: what is loaded and converted serves twice and more."""
-    v0 = v1 = v2 = v3 = w0 = w1 = w2 = w3 = v.dtype.type(0)
-    for d in range(v.shape[0]):
-        t0, t1, t2, t3 = v.dtype.type(x0[d]), v.dtype.type(x1[d]), v.dtype.type(x2[d]), v.dtype.type(x3[d])
-        v0 += t0 * v[d]
-        v1 += t1 * v[d]
-        v2 += t2 * v[d]
-        v3 += t3 * v[d]
-        w0 += t0 * w[d]
-        w1 += t1 * w[d]
-        w2 += t2 * w[d]
-        w3 += t3 * w[d]
-    return v0, v1, v2, v3, w0, w1, w2, w3
-
-
-@_jit
 def values(X, W, Q):  # type: ignore[no-untyped-def]
     """Q = X W^T for rows W of a few actions: general products of matrices are made for many."""
     whole = X.shape[0] // 4 * 4
@@ -533,7 +578,7 @@ def add_products(X, a, residual, b):  # type: ignore[no-untyped-def]
     for lo in range(0, X.shape[1], STORED_BLOCK):
         hi = min(lo + STORED_BLOCK, X.shape[1])
         for k in range(b.shape[0]):
-            _add_features(X, rows, a, k, residual, lo, hi, b[k, lo:hi])
+            _add_features(X, rows, np.flatnonzero(a == k), residual, lo, hi, b[k, lo:hi])
 
 
 @_jit
