@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from fedqhd.experiment.choices import DQN_METHODS
+from fedqhd.experiment.choices import DQN_METHODS, QHD_METHODS
 from fedqhd.experiment.config import FIELDS, Config, read_toml, resolve
 from fedqhd.experiment.outcome import training_returns
 from fedqhd.experiment.pool import Job, Strand
@@ -44,10 +44,10 @@ def kept_actions(c: Config) -> Settings:
 
 
 def step(c: Config) -> Settings:
-    """Of Adam, of TD, or the ridge of a fit, which is a step's counterpart there."""
+    """Of Adam or of TD. A fit has none: there it is how much of a target is the return that followed."""
     if c.method in DQN_METHODS:
         return {"lr": c.lr / 2}
-    return {"fit_lam": round(c.fit_lam / 3, 4)} if c.learner == "least-squares" else {"eta": c.eta / 2}
+    return {"trace": c.trace / 2} if c.learner == "least-squares" else {"eta": c.eta / 2}
 
 
 def exploration(c: Config) -> Settings:
@@ -58,10 +58,10 @@ def exploration(c: Config) -> Settings:
 
 def exchange(c: Config) -> Settings:
     """Federate more often, or less where that is often already. An oracle, which has all data, remembers more of it;
-    who stays alone looks a little further."""
+    who stays alone, or may have drawn a narrow encoder, looks a little further."""
     if c.method.startswith("oracle"):
         return {"replay_size": 2 * c.replay_size}
-    if c.method == "independent-qhd":
+    if c.method == "independent-qhd" or (c.method in QHD_METHODS and c.setting == "heterogeneous"):
         return {"sigma": 1.25 * c.sigma}
     return {"round_episodes": 10 if c.round_episodes != 10 else 5}
 
