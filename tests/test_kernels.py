@@ -33,8 +33,8 @@ def agent_with_weights(cls, encoder, rng, actions=3, settings=SETTINGS):
 
 @pytest.fixture(params=sorted(ENCODERS))
 def wide(request, rng):
-    """Wider than a block of the kernels, and not a multiple of it."""
-    return ENCODERS[request.param].sample(5, 2 * kernels.BLOCK + 100, 1.3, rng)
+    """Wider than a block of any kernel, and not a multiple of it."""
+    return ENCODERS[request.param].sample(5, max(kernels.BLOCK, kernels.STORED_BLOCK) + 100, 1.3, rng)
 
 
 def test_the_double_precision_cosine_is_numpys(rng):
@@ -153,8 +153,8 @@ def walk(agent, rng, steps):
 @pytest.mark.parametrize("features", ["float32", "int8"])
 def test_step_with_stored_features_equals_reference(wide, rng, features):
     """Also after the ring has closed; the reference has the features that are kept, so int8 is held as closely."""
-    B = SETTINGS.batch_size
-    settings = dataclasses.replace(SETTINGS, features=features, replay_size=B, update_every=4 * B + 3)
+    B = 32
+    settings = dataclasses.replace(SETTINGS, batch_size=B, features=features, replay_size=B, update_every=4 * B + 3)
     agent = agent_with_weights(ReplayQHD, wide, rng, settings=settings)
     agent.W_target[:] = random_weights(wide, 3, rng)
     W, W_target, memory = agent.W.copy(), agent.W_target.copy(), agent.replay
@@ -171,6 +171,7 @@ def test_step_with_stored_features_equals_reference(wide, rng, features):
     assert np.abs((X - wide(memory.s)).view(np.float64)).max() <= half + 1e-7
     joined = memory.joined[rows][:, None]
     assert 0 < joined.sum() < B
+    assert np.bincount(memory.a[rows]).max() > 4  # rows of an action are taken four at a time
     # Ends of episodes are not in the replay, but made anew.
     X_next = np.where(joined, X[(rows + 1) % B], wide(memory.s_next[rows]))
     X = X[rows]
