@@ -615,7 +615,7 @@ def keep(kind, Omega, b, items, z, seen, phi, scale, X, row):  # type: ignore[no
         X[row] = phi
 
 
-@_jit
+@njit(cache=True, fastmath=_FAST, nogil=True, error_model="numpy")  # who asks for zeros to divide by does not vectorise
 def adam(theta, g, mean, square, lr, t):  # type: ignore[no-untyped-def]
     """Adam's step t = 1, 2, ... with its usual constants, in one loop instead of a dozen."""
     rate = f32(lr / (1 - 0.9**t))
