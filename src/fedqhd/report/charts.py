@@ -86,6 +86,23 @@ def cost_bars(rows: Rows, env: str, setting: str) -> Figure:
     return figure
 
 
+def until_bars(rows: Rows, env: str, setting: str) -> Figure:
+    """CPU seconds to the return of the paper's FedQHD; hatched where some runs had spent all theirs before."""
+    here = [r for m in reversed(METHODS) for r in of(rows, method=m, env=env, setting=setting)]
+    figure, axes = panel(f"{env}, {setting}", f"CPU seconds until {here[0]['until']['return']:g}", "", 2.4)
+    at = np.arange(len(here))
+    spent = [r["until"]["cpu_seconds"] for r in here]
+    short = [r["until"]["runs"] - r["until"]["reached"] for r in here]
+    bars = axes.barh(at, spent, 0.6, color=[STYLE[r["method"]]["color"] for r in here], edgecolor="white",
+                     hatch=["///" if n else "" for n in short])  # fmt: skip
+    told = [f" {s:.0f}" + (f", {n} of {r['until']['runs']} runs short" if n else "")
+            for s, n, r in zip(spent, short, here, strict=True)]  # fmt: skip
+    axes.bar_label(bars, told, fontsize=7)
+    axes.set_yticks(at, [r["method"] for r in here], fontsize=8)
+    axes.margins(x=0.35)
+    return figure
+
+
 def profiles(records: Rows, preset: str) -> Figure:
     figure, axes = panel("Share of runs above a score", "score", "share", 3.3)
     at = np.linspace(0, 1.1, 111)
