@@ -177,7 +177,7 @@ def command(*arguments: object) -> tuple[float, int]:
 def fleet() -> Iterator[Row]:
     """As many steps of five clients as of a thousand, federated as often."""
     cost, memory = {}, {}
-    for clients, episodes in ((5, 2000), (100, 100), (1000, 10)):
+    for clients, episodes in ((5, 2000), (100, 100), (500, 20), (1000, 10)):
         with tempfile.TemporaryDirectory() as out:
             _, peak = command("train", "--env", "CartPole-v1", "--clients", clients, "--episodes", episodes,
                               "--learner", "online", "--dims", 500, "--eta", 1e-4, "--epsilon-decay", 1, "--engine",
@@ -189,10 +189,10 @@ def fleet() -> Iterator[Row]:
                   cost[clients] / cost[5], 1.15, at_most=True, repeats=1)  # fmt: skip
     yield row("memory of 1,000 clients, GB, ours over the limit", "1 GB", memory[1000] / 1e9, 6, at_most=True,
               repeats=1)  # fmt: skip
-    each = (memory[1000] - memory[100]) / 900
-    yield row("memory of 1,000 clients, ours over the limit", "a straight line through 5 and 100",
-              memory[1000] / (memory[5] + 995 / 95 * (memory[100] - memory[5])), 1.1, at_most=True,
-              repeats=1)  # fmt: skip
+    # Not through 5: what few clients take is less than what was taken, and given back, while kernels were loaded.
+    each = (memory[500] - memory[100]) / 400
+    yield row("memory of 1,000 clients, ours over the limit", "a straight line through 100 and 500",
+              memory[1000] / (memory[500] + 500 * each), 1.1, at_most=True, repeats=1)  # fmt: skip
     print(f"each further client takes {each / 1e6:.2f} MB")
 
 
