@@ -60,6 +60,19 @@ def test_what_is_archived_stays_as_it_is(job, tmp_path):
     assert "extra" not in lines[1]
 
 
+def test_a_run_is_archived_when_it_ends_and_not_before(job, tmp_path):
+    home, out = tmp_path / "runs", tmp_path / "out"
+    strand = archive.kept(home, out, job)
+    assert next(strand) is job
+    assert not home.exists()
+    with pytest.raises(StopIteration):
+        strand.send(job.summary())
+    assert (home / "tuned/cell.jsonl").exists()
+    failed = archive.kept(home, out, Job("another", "cell", tiny(tmp_path / "out/tuned/other/0-fff")))
+    assert [next(failed).name, next(failed, None)] == ["another", None]
+    assert not (home / "tuned/other.jsonl").exists()
+
+
 def test_other_settings_are_another_run(job, tmp_path):
     archive.store(tmp_path / "runs", tmp_path / "out", [job])
     other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/0-fff", episodes=5))

@@ -161,7 +161,6 @@ def run_strands(strands: list[Strand], total: int, args: argparse.Namespace, con
 def run_jobs(jobs: list[Job], args: argparse.Namespace, console: Console, models: bool = False) -> int:
     """All that are neither here nor in the archive, which they are added to; with `models`, all whose models are."""
     from fedqhd.experiment import archive
-    from fedqhd.experiment.pool import single
 
     home, out = Path(args.results) / ARCHIVE, Path(args.out)
     found = archive.restore(home, out, jobs)
@@ -170,8 +169,8 @@ def run_jobs(jobs: list[Job], args: argparse.Namespace, console: Console, models
     if models:
         archive.forget_without_models(jobs)
     try:
-        return run_strands([single(job) for job in jobs], len(jobs), args, console)
-    finally:
+        return run_strands([archive.kept(home, out, job) for job in jobs], len(jobs), args, console)
+    finally:  # several of these commands at a time may write over each other's lines; who ends last has all
         archive.store(home, out, jobs)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedqhd.experiment.pool import Job
+from fedqhd.experiment.pool import Job, Strand
 from fedqhd.experiment.rounds import NAME as ROUNDS
 from fedqhd.files import write_bytes
 
@@ -100,6 +100,12 @@ def store(archive: Path, out: Path, jobs: Iterable[Job]) -> None:
         lines = {**before, **{f.name: packed(f) for f in folders if worth(f, before.get(f.name))}}
         if lines != before:
             write_lines(file, [lines[name] for name in sorted(lines, key=lambda n: (int(n.partition("-")[0]), n))])
+
+
+def kept(archive: Path, out: Path, job: Job) -> Strand:
+    """A run that is archived as soon as it is finished: whatever ends those after it, it is there."""
+    yield job
+    store(archive, out, [job])
 
 
 def worth(folder: Path, before: Mapping[str, Any] | None) -> bool:
