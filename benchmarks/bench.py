@@ -9,6 +9,7 @@ import argparse
 import json
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import micro
 import whole
@@ -45,12 +46,22 @@ def show(rows: Sequence[micro.Row]) -> None:
     Console().print(table)
 
 
+def machine() -> str:
+    """The processor: what is fast on one is not as fast on another."""
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    wide = " with AVX-512" if any("avx512f" in line for line in lines) else ""
+    return (names[0] if names else platform.machine()) + wide
+
+
 def table(rows: Sequence[micro.Row]) -> str:
     lines = [
         "# How fast",
         "",
-        "Made by `make bench` on an idle machine with two cores. Ratios of medians, taken in turn in one run: how many",
-        "times as fast as the other or, where the goal is *at most*, how many times as slow as the limit.",
+        f"Made by `make bench` on an idle machine with two cores ({machine()}). Ratios of medians, taken in turn in",
+        "one run: how many times as fast as the other or, where the goal is *at most*, how many times as slow as the",
+        "limit.",
         "",
         "| what | against | ratio | goal | | repeats | commit |",
         "|---|---|---:|---:|---|---:|---|",
@@ -68,7 +79,7 @@ def table(rows: Sequence[micro.Row]) -> str:
 def write(rows: list[micro.Row]) -> None:
     """After every row, since all of them take hours."""
     rows.sort(key=lambda r: list(PARTS).index(r["part"]))
-    about = {"command": "make bench", "machine": platform.machine(), "rows": rows}
+    about = {"command": "make bench", "machine": machine(), "rows": rows}
     FILE.write_text(json.dumps(about, indent=1) + "\n")
     FILE.with_suffix(".md").write_text(table(rows))
 
