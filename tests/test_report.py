@@ -70,6 +70,10 @@ def test_it_counts_where_fedqhd_is_best(results, text):
     worse = [{**r, "final_return": {**r["final_return"], "iqm": -1e3}} if r["method"] == "fedqhd"
              and r["env"] == "Acrobot-v1" else r for r in rows]  # fmt: skip
     assert tables.wins([r for r in worse if r["preset"] == "tuned"]) == (6, 8)
+    part = [r for r in worse if r["preset"] == "tuned" and r["method"] != "independent-qhd"]
+    first, second, *_ = tables.standing(part, "tuned")
+    assert "best of the non-oracle methods run so far" in first  # and not of all
+    assert second.startswith("Of their 36 cells 8 have not been run")
 
 
 def test_it_says_where_it_falls_short(text):

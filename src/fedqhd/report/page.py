@@ -18,7 +18,7 @@ from fedqhd.experiment.choices import SETTINGS
 from fedqhd.experiment.presets import ENVS, METHODS, PRESETS
 from fedqhd.report import charts, paper
 from fedqhd.report.collect import read_json
-from fedqhd.report.tables import TITLES, Rows, best, of, wins
+from fedqhd.report.tables import TITLES, Rows, best, of, standing
 
 LEGEND = """<p>★ best non-oracle; † oracle, which pools the data of all clients; interquartile mean over seeds, in
 brackets its 95 % bootstrap interval, below it the paper's mean of three seeds. Homog.: one encoder or network for all;
@@ -87,11 +87,7 @@ def main_tab(draw: Pictures, rows: Rows, records: Rows) -> Tab:
         here = of(rows, preset=preset)
         if not here:
             continue
-        count, measured = wins(here)
-        parts.append(f"<h2>{code(TITLES[preset])}</h2>")
-        if measured:
-            parts.append(f"<p>FedQHD is best of the non-oracle methods, or level with the best, in <b>{count} of "
-                         f"{measured}</b> cells; in the paper in 5 of 8, against its own baselines.</p>")  # fmt: skip
+        parts.append(f"<h2>{code(TITLES[preset])}</h2><p>{escape(' '.join(standing(here, preset)))}</p>")
         parts += ["<h3>Final return (training, last 100 episodes)</h3>", main_table(here, "final_return")]
         parts += ["<h3>Greedy return</h3>", main_table(here, "greedy_return")]
         parts.append(gallery([draw.chart(charts.profiles(records, preset), f"Performance profiles, preset {preset}")]))
