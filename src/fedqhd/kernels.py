@@ -503,9 +503,10 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
     for i in inner:
         best[i] = _argmax(q_next[i])
     for k in range(actions):
+        chosen = np.flatnonzero(best == k)
         for lo in range(0, width, STORED_BLOCK):
             hi = min(lo + STORED_BLOCK, width)
-            _add_dots(X, after, np.flatnonzero(best == k), lo, hi, W_target[k, lo:hi], future)
+            _add_dots(X, after, chosen, lo, hi, W_target[k, lo:hi], future)
     total = f32(0.0)
     for i in range(B):
         row = rows[i]
@@ -518,9 +519,10 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
         total += abs(delta)
         step[i] = f32(eta) * delta * scale
     for k in range(actions):
+        chosen = np.flatnonzero(a == k)
         for lo in range(0, width, STORED_BLOCK):
             hi = min(lo + STORED_BLOCK, width)
-            _add_features(X, rows, np.flatnonzero(a == k), step, lo, hi, W[k, lo:hi])
+            _add_features(X, rows, chosen, step, lo, hi, W[k, lo:hi])
     return total
 
 
@@ -575,10 +577,11 @@ def values(X, W, Q):  # type: ignore[no-untyped-def]
 def add_products(X, a, residual, b):  # type: ignore[no-untyped-def]
     """b_k += sum of residual_t X_t over the rows of action k: a row counts for its action alone."""
     rows = np.arange(X.shape[0])
-    for lo in range(0, X.shape[1], STORED_BLOCK):
-        hi = min(lo + STORED_BLOCK, X.shape[1])
-        for k in range(b.shape[0]):
-            _add_features(X, rows, np.flatnonzero(a == k), residual, lo, hi, b[k, lo:hi])
+    for k in range(b.shape[0]):
+        chosen = np.flatnonzero(a == k)
+        for lo in range(0, X.shape[1], STORED_BLOCK):
+            hi = min(lo + STORED_BLOCK, X.shape[1])
+            _add_features(X, rows, chosen, residual, lo, hi, b[k, lo:hi])
 
 
 @_jit
