@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     results = write_results(home / "results")
     gaps = [{"D": D, "m": 4 * D, "seed": s, "compile": c, "gap_rms": D**-0.5 + 0.01 * s, "greedy": 400.0}
             for D in (16, 64, 256) for s in (0, 1) for c in ("overwrite", "warm-start")]  # fmt: skip
-    key = "analytic, over D, rollout anchors, lam=0.01"
+    key = "without training, over D, rollout anchors, lam=0.01"
     scaling = [{"env": e, "setting": s, "clients": n, "seeds": 3, "final_return": described(v)}
                for e, v in (("CartPole-v1", 480.0), ("LunarLander-v3", 190.0))
                for s in ("homogeneous", "heterogeneous") for n in (1, 2, 5, 20)]  # fmt: skip

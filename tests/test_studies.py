@@ -166,7 +166,7 @@ def test_ablations_without_training_and_with_it(plan, results, over, monkeypatch
         api.train(job.config)
     studies.collect_ablation(own, over, results)
     found = {k: v for k, v in json.loads((results / "ablation.json").read_text()).items() if f"over {over}" in k}
-    assert list(found) == [f"{mode}, over {over}, uniform anchors, lam=0.01" for mode in ("analytic", "trained")]
+    assert list(found) == [f"{told} training, over {over}, uniform anchors, lam=0.01" for told in ("without", "after")]
     without, trained = found.values()
     assert {(r["D"], r["m"], r["compile"]) for r in without["rows"]} == {
         (*pair, mode) for pair in pairs[over] for mode in ("overwrite", "warm-start")

@@ -137,7 +137,7 @@ def ablation_tab(draw: Pictures, found: Mapping[str, Mapping[str, Any]]) -> Tab:
         over = "m" if "over m" in key else "D"
         drawn = [draw.chart(charts.ablation(one["rows"], over, value, name), f"{name}: {key}")
                  for value, name in (("gap_rms", "Q-error"), ("greedy", "Policy value"))]  # fmt: skip
-        parts += [f"<h2>{escape(key)}</h2>", gallery(drawn)]
+        parts += [f"<h2>{escape(key[0].upper() + key[1:])}</h2>", gallery(drawn)]
         parts.append(f"<p>Commit <code>{one['commit']}</code>: <code>{escape(one['command'])}</code></p>")
     told = "<p>CartPole. The paper: slope −0.525 over D with m = 4D; a transition at m = D.</p>"
     return Tab("ablations", "Ablations", told + "".join(parts))

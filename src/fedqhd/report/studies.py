@@ -185,7 +185,8 @@ def collect_ablation(plan: Plan, over: str, results: Path) -> None:
     for mode, rows in (("analytic", analytic_rows(plan, over)), ("trained", trained_rows(plan, over))):
         if not rows:
             continue
-        key = f"{mode}, over {over}, {source} anchors, lam={lam:g}"
+        training = {"analytic": "without training", "trained": "after training"}[mode]
+        key = f"{training}, over {over}, {source} anchors, lam={lam:g}"
         slopes = slopes_of(rows) if over == "D" else {}
         found[key] = {"command": told, "commit": commits(rows), "slopes": slopes,
                       "rows": [{k: v for k, v in r.items() if k not in ("curve", "alone")} for r in rows]}  # fmt: skip
