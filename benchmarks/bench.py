@@ -25,6 +25,7 @@ PARTS: dict[str, Callable[[], Iterator[micro.Row]]] = {
     "engines": whole.engines,
     "fleet": whole.fleet,
     "starting": whole.starting,
+    "peer": whole.peer,
     "until": whole.until,
 }
 CHECKED = ("operations", "steps", "engines", "starting")
@@ -61,7 +62,8 @@ def table(rows: Sequence[micro.Row]) -> str:
         "",
         f"Made by `make bench` on an idle machine with two cores ({machine()}). Ratios of medians, taken in turn in",
         "one run: how many times as fast as the other or, where the goal is *at most*, how many times as slow as the",
-        "limit.",
+        "limit. Rows about the paper's return beside our own DQNs are of the main table's runs, two of which ran at a",
+        "time (results/cost.json).",
         "",
         "| what | against | ratio | goal | | repeats | commit |",
         "|---|---|---:|---:|---|---:|---|",

@@ -117,15 +117,19 @@ def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
     return process_time() - began, not stop._on_step()
 
 
-def until() -> Iterator[Row]:
-    """Beside Stable-Baselines3 in turn, five clients with one encoder against one agent. Beside our own DQNs from the
-    runs of the main table, each method as it was tuned: hours that need not be spent twice."""
+def peer() -> Iterator[Row]:
+    """Five clients with one encoder and one agent of Stable-Baselines3, in turn."""
     goal = final_return(FEDQHD, "CartPole-v1", "homogeneous")["mean"]
     own = {"env": "CartPole-v1", "learner": "least-squares", "episodes": 600}
     spent = [(seconds_until(goal, {**own, "seed": seed}), sb3_seconds_until(goal, seed)) for seed in SEEDS]
     mine, theirs = ({"cpu_seconds": float(np.median([s for s, _ in each])), "runs": len(SEEDS),
                      "reached": sum(there for _, there in each)} for each in zip(*spent, strict=True))  # fmt: skip
     yield sooner("CartPole-v1, five clients", mine, "one DQN of Stable-Baselines3", theirs, 3)
+
+
+def until() -> Iterator[Row]:
+    """Beside our own DQNs, from the runs of the main table, each method as it was tuned: hours that need not be spent
+    twice."""
     cells = {(r["env"], r["setting"], r["method"]): r["until"] for r in json.loads(COST.read_text())
              if r["preset"] == "tuned"} if COST.exists() else {}  # fmt: skip
     for setting, other in (("homogeneous", "fedavg-dqn"), ("heterogeneous", "distilled-feddqn")):
@@ -190,12 +194,11 @@ def fleet() -> Iterator[Row]:
     yield row("memory of 1,000 clients, GB, ours over the limit", "1 GB", memory[1000] / 1e9, 6, at_most=True,
               repeats=1)  # fmt: skip
     # Two lines: one starts from what a process takes with hardly a client, the other is of fleets alone.
-    each = (memory[500] - memory[100]) / 400
     for first, second in ((5, 100), (100, 500)):
         slope = (memory[second] - memory[first]) / (second - first)
         yield row("memory of 1,000 clients, ours over the limit", f"a straight line through {first} and {second}",
                   memory[1000] / (memory[second] + (1000 - second) * slope), 1.1, at_most=True, repeats=1)  # fmt: skip
-    print(f"each further client takes {each / 1e6:.2f} MB")
+    print(f"each further client takes {slope / 1e6:.2f} MB")
 
 
 def starting() -> Iterator[Row]:
