@@ -7,12 +7,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from numba import njit
 
 from fedqhd import kernels
 from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
 from fedqhd.encoders import ENCODERS
-from fedqhd.interfaces import Transition, real_view
+from fedqhd.interfaces import FedQHDError, Transition, real_view
 
 # Kernels work in float32: phases of a few turns carry errors of 1e-6, and sums of R products
 # of features and weights of order one grow them to about 1e-5.
@@ -178,6 +179,67 @@ def test_step_with_stored_features_equals_reference(wide, rng, features):
     y = double_q_target(memory.r[rows], memory.discount[rows], q_values(X_next, W), q_values(X_next, W_target))
     delta = td_error(y, q_values(X, W), memory.a[rows])
     np.testing.assert_allclose(agent.W, semi_gradient(W, X, memory.a[rows], delta, 0.2), **CLOSE)
+
+
+@njit
+def products(X, W, actions):
+    return kernels._products(X, (0, 1, 2, 3), W, actions, 1, X.shape[1])
+
+
+@pytest.mark.parametrize("width", [1, 2, 31, 32, 33, 70, kernels.STORED_BLOCK])
+@pytest.mark.parametrize("actions", [(0,), (2, 1)])
+def test_products_of_whole_numbers_are_exact(rng, width, actions):
+    """Of as many as a block has, and as large as they may be; the first column is not asked for."""
+    X = rng.choice([-127, -3, 0, 1, 127], (4, 1 + width)).astype(np.int8)
+    N = rng.choice([-kernels.REACH, -1, 0, 5, kernels.REACH], (3, 1 + width)).astype(np.int16)
+    X[0, 1:], N[2, 1:] = 127, kernels.REACH
+    exact = X[:, 1:].astype(np.int64) @ N[list(actions), 1:].T.astype(np.int64)
+    assert products(X, N, actions) == tuple(exact.ravel())
+
+
+@njit
+def counted(X, W):
+    return kernels._counted(X, W)
+
+
+def test_weights_are_rounded_to_a_share_of_the_largest(rng):
+    W = np.concatenate([rng.normal(size=(2, 300)) * [[1e-6], [1e6]], np.zeros((1, 300))]).astype(np.float32)
+    N, unit = counted(np.zeros((1, 1), np.int8), W)
+    assert np.abs(N).max(axis=1).tolist() == [kernels.REACH, kernels.REACH, 0]
+    off = np.abs(unit[:, None] * N.astype(np.float64) - W)
+    assert (off <= 0.5001 * unit[:, None]).all()  # half a unit, and the rounding of W / unit itself
+    plain, ones = counted(np.zeros((1, 1), np.float32), W)
+    np.testing.assert_array_equal(plain, W)
+    assert (ones == 1).all()
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("features", ["float32", "int8"])
+def test_weights_that_are_not_finite_are_noticed(wide, rng, features, broken):
+    settings = dataclasses.replace(SETTINGS, features=features, replay_size=40)
+    agent = agent_with_weights(ReplayQHD, wide, rng, settings=settings)
+    walk(agent, rng, 20)
+    agent._rows[:, 3] = broken
+    with pytest.raises(FedQHDError, match="TD error became"):
+        walk(agent, rng, 20)
+
+
+def test_whole_numbers_value_states_as_the_weights_do(rng):
+    """The sum of |delta| of a step, to what half a unit in every weight can make of it; on average it is much less."""
+    settings = dataclasses.replace(SETTINGS, batch_size=32, features="int8", replay_size=200, update_every=1000)
+    agent = agent_with_weights(ReplayQHD, ENCODERS["fourier"].sample(5, 1000, 1.3, rng), rng, settings=settings)
+    walk(agent, rng, 200)
+    m, rows = agent.replay, agent.replay.sample(32, rng)
+    X, W = agent._scale * agent._kept.astype(np.float64), agent.W.astype(np.float64)
+    X_next = np.where(m.joined[rows][:, None], X[(rows + 1) % 200], agent.encoder(m.s_next[rows]))
+    Q_next = q_values(X_next, W)
+    delta = td_error(double_q_target(m.r[rows], m.discount[rows], Q_next, Q_next), q_values(X[rows], W), m.a[rows])
+    found = kernels.stored_step(
+        *agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next, rows, 0.0, agent._rows,
+        agent._target_rows, agent._phi_next,
+    )  # fmt: skip
+    off = np.abs(W).max() / kernels.REACH / 2 * (np.abs(X[rows]).sum() + np.abs(X_next).sum())
+    assert abs(found - np.abs(delta).sum()) < 0.1 * off < 0.01 * found
 
 
 @pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [2.0, 0.0, 2.0]])

@@ -2,7 +2,8 @@
 
 The only file with numba, and one file: numba's cache notices when it changes, not when a file that it calls does.
 Every function here has a plain numpy twin that tests compare it with (`Encoder.__call__` and the reference functions of
-`agents/td.py`); the kernels work in float32 and agree with it to about 1e-5. `cosines`, which `Encoder.__call__` takes
+`agents/td.py`); the kernels work in float32 and agree with it to about 1e-5; where features are kept as int8, weights
+are rounded too, to a 4,095th of the largest, for their values alone. `cosines`, which `Encoder.__call__` takes
 itself, works in float64 and is held to numpy's to 1e-14.
 
 An encoder arrives as `(kind, Omega, b, items)`, arrays that its kind does not use being empty:
@@ -18,6 +19,7 @@ first-level cache and no (B, D) array of them travels through numpy.
 
 from __future__ import annotations
 
+from functools import reduce
 from math import factorial
 from typing import Any
 
@@ -25,11 +27,13 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 FOURIER, COMPLEX, SYMBOLIC, GIVEN = 0, 1, 2, 3
 BLOCK = 1024
 STORED_BLOCK = 4096  # of int8, so that more of them fit
+REACH = 4095  # of weights in whole numbers: a block's sum of their products with int8 then fits into 32 bits
+LANES = 32  # of such products at a time
 CACHE_LINE = 64
 
 f32 = np.float32
@@ -412,40 +416,135 @@ def _eight_dots(x0, x1, x2, x3, v, w):  # type: ignore[no-untyped-def]
     return v0, v1, v2, v3, w0, w1, w2, w3
 
 
-@_jit
-def _add_values_of_four(x0, x1, x2, x3, W, lo, hi, q0, q1, q2, q3):  # type: ignore[no-untyped-def]
-    """q_i += W[:, lo:hi] x_i for four rows."""
-    for k in range(0, W.shape[0] - 1, 2):
-        v0, v1, v2, v3, w0, w1, w2, w3 = _eight_dots(x0, x1, x2, x3, W[k, lo:hi], W[k + 1, lo:hi])
-        q0[k] += v0
-        q1[k] += v1
-        q2[k] += v2
-        q3[k] += v3
-        q0[k + 1] += w0
-        q1[k + 1] += w1
-        q2[k + 1] += w2
-        q3[k + 1] += w3
-    if W.shape[0] % 2:
-        v0, v1, v2, v3 = _dot_four(x0, x1, x2, x3, W[-1, lo:hi])
-        q0[-1] += v0
-        q1[-1] += v1
-        q2[-1] += v2
-        q3[-1] += v3
+def _sums(builder, xs, ws, lanes, start, pieces):  # type: ignore[no-untyped-def]
+    """LLVM for the sums of x w over `pieces` of `lanes` elements from `start` on, for each x and w; their elements are
+    yet to be added up.
+
+    Products of neighbours are added before anything else: on most machines that is one instruction for all lanes,
+    which LLVM does not find in a plain loop.
+    """
+    word = ir.IntType(32)
+    halves = [ir.Constant(ir.VectorType(word, lanes // 2), list(range(k, lanes, 2))) for k in (0, 1) if lanes > 1]
+    zero = ir.Constant(ir.VectorType(word, max(lanes // 2, 1)), None)
+    totals = [cgutils.alloca_once_value(builder, zero) for _ in range(len(xs) * len(ws))]
+    with cgutils.for_range(builder, pieces) as loop:
+        at = builder.add(start, builder.mul(loop.index, ir.Constant(start.type, lanes)))
+
+        def load(pointer):  # type: ignore[no-untyped-def]
+            vector = ir.VectorType(pointer.type.pointee, lanes)
+            value = builder.load(builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer()))
+            value.align = 1
+            return builder.sext(value, ir.VectorType(word, lanes))
+
+        weights = [load(w) for w in ws]
+        products = (builder.mul(x, w) for x in map(load, xs) for w in weights)
+        for total, product in zip(totals, products, strict=True):
+            parts = [builder.shuffle_vector(product, product, half) for half in halves] or [product]
+            builder.store(builder.add(builder.load(total), reduce(builder.add, parts)), total)
+    return [builder.load(total) for total in totals]
+
+
+@intrinsic
+def _whole_products(typingctx, X, rows, W, actions, lo, hi):  # type: ignore[no-untyped-def]
+    """The sums of X[i, lo:hi] W[k, lo:hi] for i in `rows` and k in `actions`, of int8 and 16-bit numbers."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        X, rows, W, actions, lo, hi = args
+
+        def pointers(kind, array, chosen):  # type: ignore[no-untyped-def]
+            array = context.make_array(kind)(context, builder, array)
+            first = [[builder.extract_value(chosen, n), lo] for n in range(chosen.type.count)]
+            return [cgutils.get_item_pointer(context, builder, kind, array, index) for index in first]
+
+        xs, ws = pointers(signature.args[0], X, rows), pointers(signature.args[2], W, actions)
+        width, lanes = builder.sub(hi, lo), ir.Constant(lo.type, LANES)
+        pieces = builder.udiv(width, lanes)
+        done = builder.mul(pieces, lanes)
+        many = _sums(builder, xs, ws, LANES, ir.Constant(lo.type, 0), pieces)
+        few = _sums(builder, xs, ws, 1, done, builder.sub(width, done))
+        word = ir.IntType(32)
+        kind = ir.FunctionType(word, [many[0].type])
+        add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.add.v{LANES // 2}i32")
+        zero = ir.Constant(word, 0)
+        totals = [builder.add(builder.call(add, [a]), builder.extract_element(b, zero))
+                  for a, b in zip(many, few, strict=True)]  # fmt: skip
+        return context.make_tuple(builder, signature.return_type, totals)
+
+    sums = types.UniTuple(types.int32, len(rows) * len(actions))
+    return sums(X, rows, W, actions, types.intp, types.intp), generate
+
+
+def _products(X, rows, W, actions, lo, hi):  # type: ignore[no-untyped-def]
+    """The sums of X[i, lo:hi] W[k, lo:hi] for four rows and one or two actions: what is loaded serves several times."""
+
+
+@overload(_products)
+def _products_of(X, rows, W, actions, lo, hi):  # type: ignore[no-untyped-def]
+    if isinstance(X.dtype, types.Integer):
+        return lambda X, rows, W, actions, lo, hi: _whole_products(X, rows, W, actions, lo, hi)  # type: ignore[call-arg]
+
+    def two(X, rows, W, actions, lo, hi):  # type: ignore[no-untyped-def]
+        (h, i, j, k), (a, b) = rows, actions
+        v0, v1, v2, v3, w0, w1, w2, w3 = _eight_dots(
+            X[h, lo:hi], X[i, lo:hi], X[j, lo:hi], X[k, lo:hi], W[a, lo:hi], W[b, lo:hi]
+        )
+        return v0, w0, v1, w1, v2, w2, v3, w3
+
+    def one(X, rows, W, actions, lo, hi):  # type: ignore[no-untyped-def]
+        h, i, j, k = rows
+        return _dot_four(X[h, lo:hi], X[i, lo:hi], X[j, lo:hi], X[k, lo:hi], W[actions[0], lo:hi])
+
+    return two if len(actions) == 2 else one
 
 
 @_jit
-def _add_dots(X, rows, chosen, lo, hi, w, q):  # type: ignore[no-untyped-def]
-    """q_i += X[rows_i, lo:hi] w for the chosen i, four at a time, which spares loads of w."""
-    whole = chosen.shape[0] // 4 * 4
-    for n in range(0, whole, 4):
-        h, i, j, k = chosen[n], chosen[n + 1], chosen[n + 2], chosen[n + 3]
-        q0, q1, q2, q3 = _dot_four(X[rows[h], lo:hi], X[rows[i], lo:hi], X[rows[j], lo:hi], X[rows[k], lo:hi], w)
-        q[h] += q0
-        q[i] += q1
-        q[j] += q2
-        q[k] += q3
-    for i in chosen[whole:]:
-        q[i] += _dot(X[rows[i], lo:hi], w)
+def _largest(w):  # type: ignore[no-untyped-def]
+    """max |w|. Magnitudes compare as the whole numbers with their bits do, and a maximum of those vectorises."""
+    bits, most = w.view(np.int32), np.int32(0)
+    for d in range(len(bits)):
+        most = np.int32(max(most, np.int32(bits[d] & 0x7FFFFFFF)))
+    found = np.empty(1, np.int32)
+    found[0] = most
+    return found.view(np.float32)[0]
+
+
+def _counted(X, W):  # type: ignore[no-untyped-def]
+    """(N, unit): W_k = unit_k N_k, in whole numbers up to REACH where X has such, so that no element has to be
+    converted; else as it is."""
+
+
+@overload(_counted)
+def _counted_of(X, W):  # type: ignore[no-untyped-def]
+    def rounded(X, W):  # type: ignore[no-untyped-def]
+        N, unit = np.empty(W.shape, np.int16), np.empty(len(W), np.float32)
+        for k in range(len(W)):
+            unit[k] = _largest(W[k]) / f32(REACH)
+            quantise(W[k], unit[k] if unit[k] > _ZERO else _ONE, N[k])
+        return N, unit
+
+    def plain(X, W):  # type: ignore[no-untyped-def]
+        return W, np.ones(len(W), np.float32)
+
+    return rounded if isinstance(X.dtype, types.Integer) else plain
+
+
+@_jit
+def _by_fours(flags):  # type: ignore[no-untyped-def]
+    """Where they are true, filled up to a multiple of four by the place behind the last."""
+    found = np.flatnonzero(flags)
+    filled = np.full((found.shape[0] + 3) // 4 * 4, flags.shape[0])
+    filled[: found.shape[0]] = found
+    return filled
+
+
+@_jit
+def _add_products(X, rows, chosen, W, k, unit, lo, hi, q):  # type: ignore[no-untyped-def]
+    """q_i += unit_k X[rows_i, lo:hi] W[k, lo:hi] for the chosen i, whose number is a multiple of four."""
+    for n in range(0, chosen.shape[0], 4):
+        at = chosen[n], chosen[n + 1], chosen[n + 2], chosen[n + 3]
+        sums = _products(X, (rows[at[0]], rows[at[1]], rows[at[2]], rows[at[3]]), W, (k,), lo, hi)
+        for j in range(4):
+            q[at[j]] += unit[k] * f32(sums[j])
 
 
 @intrinsic
@@ -481,32 +580,39 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
     anew, in phi (R,), unless it has no future to value. W_target values the one action that W chose, and no other.
     """
     B, (actions, width) = rows.shape[0], W.shape
-    q, future, step = np.zeros(B, np.float32), np.zeros(B, np.float32), np.empty(B, np.float32)
-    q_next, best = np.zeros((B, actions), np.float32), np.full(B, -1)
-    a, after, goes_on = A[rows], (rows + 1) % X.shape[0], joined[rows]
-    inner = np.flatnonzero(goes_on)
-    whole = inner.shape[0] // 4 * 4
+    # The place behind the last is for what fills up fours.
+    q, future, step = np.zeros(B + 1, np.float32), np.zeros(B + 1, np.float32), np.empty(B, np.float32)
+    q_next, best = np.zeros((B + 1, actions), np.float32), np.full(B, -1)
+    a, goes_on, own = A[rows], joined[rows], np.append(rows, rows[:1])
+    after = (own + 1) % X.shape[0]
+    inner = _by_fours(goes_on)
+    N, unit = _counted(X, W)
+    N_target, unit_target = _counted(X, W_target)
     for row in rows:
         _fetch(X, row, 0, STORED_BLOCK)
     for lo in range(0, width, STORED_BLOCK):
         hi = min(lo + STORED_BLOCK, width)
-        for n in range(0, whole, 4):
-            h, i, j, k = inner[n], inner[n + 1], inner[n + 2], inner[n + 3]
-            for row in (rows[h], rows[i], rows[j], rows[k]):
-                _fetch(X, row, hi, hi + STORED_BLOCK)
-            x0, x1, x2, x3 = X[after[h], lo:hi], X[after[i], lo:hi], X[after[j], lo:hi], X[after[k], lo:hi]
-            _add_values_of_four(x0, x1, x2, x3, W, lo, hi, q_next[h], q_next[i], q_next[j], q_next[k])
-        for i in inner[whole:]:
-            _add_values(X[after[i], lo:hi], W, lo, hi, q_next[i])
+        for n in range(0, inner.shape[0], 4):
+            at = inner[n], inner[n + 1], inner[n + 2], inner[n + 3]
+            for i in at:
+                _fetch(X, own[i], hi, hi + STORED_BLOCK)
+            four = after[at[0]], after[at[1]], after[at[2]], after[at[3]]
+            for k in range(0, actions - 1, 2):
+                sums = _products(X, four, N, (k, k + 1), lo, hi)
+                for j in range(4):
+                    q_next[at[j], k] += unit[k] * f32(sums[2 * j])
+                    q_next[at[j], k + 1] += unit[k + 1] * f32(sums[2 * j + 1])
+        if actions % 2:
+            _add_products(X, after, inner, N, actions - 1, unit, lo, hi, q_next[:, -1])
         for k in range(actions):
-            _add_dots(X, rows, np.flatnonzero(a == k), lo, hi, W[k, lo:hi], q)
-    for i in inner:
+            _add_products(X, own, _by_fours(a == k), N, k, unit, lo, hi, q)
+    for i in np.flatnonzero(goes_on):
         best[i] = _argmax(q_next[i])
     for k in range(actions):
-        chosen = np.flatnonzero(best == k)
+        chosen = _by_fours(best == k)
         for lo in range(0, width, STORED_BLOCK):
             hi = min(lo + STORED_BLOCK, width)
-            _add_dots(X, after, chosen, lo, hi, W_target[k, lo:hi], future)
+            _add_products(X, after, chosen, N_target, k, unit_target, lo, hi, future)
     total = f32(0.0)
     for i in range(B):
         row = rows[i]
@@ -528,10 +634,10 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
 
 @_jit
 def quantise(phi, scale, row):  # type: ignore[no-untyped-def]
-    """row = phi / scale, rounded: |phi| is at most 127 scale."""
+    """row = phi / scale, rounded: whoever calls has seen to it that it fits."""
     up = _ONE / scale
     for d in range(phi.shape[0]):
-        row[d] = np.int8(np.floor(phi[d] * up + _HALF))
+        row[d] = row.dtype.type(np.floor(phi[d] * up + _HALF))
 
 
 @_jit
