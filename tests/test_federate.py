@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedqhd.deploy.programs import free_port
 from fedqhd.deploy.settings import client_settings, greeting
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower import QUIET
@@ -37,12 +37,6 @@ BLOCK = re.compile(r"^```(?:toml|bash) (.+?)\n(.*?)^```$", re.M | re.S)
 def blocks():
     """The code of the page, by its title."""
     return dict(BLOCK.findall(DOCS.read_text()))
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @pytest.fixture
@@ -201,8 +195,13 @@ class Fleet:
     def wait_for_episode(self, i, n):
         path, end = self.folder / f"episodes-{i}", time.monotonic() + PATIENCE
         while not path.exists() or len(path.read_text().splitlines()) < n:
-            assert time.monotonic() < end, f"client {i} did not get to episode {n}"
+            assert time.monotonic() < end, f"client {i} did not get to episode {n}:\n{self.logs()}"
             time.sleep(0.02)
+
+    def logs(self):
+        """How the logs of all programs end."""
+        ends = ((log, log.read_text().splitlines()[-15:]) for log in sorted(self.folder.rglob("*.log")))
+        return "\n".join(line for log, last in ends for line in (f"{log.relative_to(self.folder)}:", *last))
 
     def played(self):
         """{client: {round: its episodes}}"""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
+from random import SystemRandom
 from typing import IO
 
 from fedqhd.engines.flower import QUIET
@@ -86,11 +87,17 @@ def check_port(host: str, port: int) -> None:
             ) from error
 
 
+PORTS = range(20_000, 32_768)
+"""Below those that systems give to outgoing connections: one of these could be gone before it is listened on."""
+
+
 def free_port() -> int:
     """On loopback, for a node's own programs."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in SystemRandom().sample(PORTS, 100):
+        with suppress(FedQHDError):
+            check_port("127.0.0.1", port)
+            return port
+    raise FedQHDError(f"none of 100 ports of 127.0.0.1 from {PORTS[0]} to {PORTS[-1]} can be had: give one by --port")
 
 
 def answers(host: str, port: int) -> bool:
