@@ -15,6 +15,7 @@ import pytest
 
 from conftest import tiny
 from fedqhd.engines import LocalEngine, ProcessEngine
+from fedqhd.engines.process import shared_out
 from fedqhd.experiment import checkpoint
 from fedqhd.experiment.build import build
 from fedqhd.experiment.run import train
@@ -114,6 +115,16 @@ def test_clients_stay_in_their_worker(engine):
     assert len(set(first)) == 2
     assert first[0] == first[2] != first[1]
     assert os.getpid() not in first
+
+
+def test_large_clients_are_shared_out_evenly(tmp_path):
+    made = tiny(tmp_path, clients=5, setting="heterogeneous", dims=(500, 1000, 2000, 5000, 10_000))
+    clients, _ = build(made)
+    shares = [[c.index for c in share] for share in shared_out(clients, 2)]
+    assert shares == [[1, 4], [0, 2, 3]]  # 11,000 features and 7,500; by turns it would be 12,500 and 6,000
+    assert [len(share) for share in shared_out(clients, 5)] == [1] * 5
+    clients, _ = build(tiny(tmp_path, clients=4))
+    assert [[c.index for c in share] for share in shared_out(clients, 2)] == [[0, 2], [1, 3]]
 
 
 def test_some_clients_take_part(engine):
