@@ -88,6 +88,15 @@ def test_tabs_by_mouse(page):
     assert page.wrong == []
 
 
+def test_tabs_by_address(page):
+    for name in ("cost", "robustness"):
+        page.goto(f"{page.url.partition('#')[0]}#{name}")
+        assert visible(page) == [f"panel-{name}"]
+        assert page.evaluate("scrollY") == 0
+    page.goto(f"{page.url.partition('#')[0]}#nothing")
+    assert visible(page) == ["panel-main"]
+
+
 def test_tabs_by_keys(page):
     page.focus("#main")
     for key, name in (("ArrowRight", "curves"), ("End", "settings"), ("ArrowRight", "main"), ("ArrowLeft", "settings")):
