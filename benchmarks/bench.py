@@ -79,7 +79,7 @@ def table(rows: Sequence[micro.Row]) -> str:
 
 
 def write(rows: list[micro.Row]) -> None:
-    """After every row, since all of them take hours."""
+    """After every row, since all of them take hours; what is not measured yet stays as it was."""
     rows.sort(key=lambda r: list(PARTS).index(r["part"]))
     about = {"command": "make bench", "machine": machine(), "rows": rows}
     FILE.write_text(json.dumps(about, indent=1) + "\n")
@@ -88,6 +88,10 @@ def write(rows: list[micro.Row]) -> None:
 
 def reached(r: micro.Row) -> bool:
     return r["ratio"] <= r["goal"] if r["at_most"] else r["ratio"] >= r["goal"]
+
+
+def key(r: micro.Row) -> tuple[str, str]:
+    return r["name"], r["against"]
 
 
 def lost(now: micro.Row, before: micro.Row) -> bool:
@@ -102,22 +106,27 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     held = json.loads(FILE.read_text())["rows"] if FILE.exists() else []
+    before = {key(r): r for r in held}
     wanted = args.only or (CHECKED if args.check else tuple(PARTS))
-    rows = [r for r in held if r["part"] not in wanted] if not args.check else []
+    rows = {} if args.check else dict(before)
     for part in wanted:
+        new = {}
         with threadpool_limits(1):
             for r in PARTS[part]():
-                rows.append({"part": part, **r, "commit": head()})
+                new[key(r)] = {"part": part, **r, "commit": head()}
                 print(f"{r['name']}, against {r['against']}: {r['ratio']:.2f}", flush=True)
+                rows |= new
                 if not args.check:
-                    write(rows)
-    show(rows)
+                    write(list(rows.values()))
+        rows = {k: r for k, r in rows.items() if r["part"] != part or k in new}
+    if not args.check:
+        write(list(rows.values()))
+    show(list(rows.values()))
     if not args.check:
         return 0
-    before = {(r["name"], r["against"]): r for r in held}
-    bad = [r for r in rows if (key := (r["name"], r["against"])) in before and lost(r, before[key])]
+    bad = [r for k, r in rows.items() if k in before and lost(r, before[k])]
     for r in bad:
-        was = before[r["name"], r["against"]]["ratio"]
+        was = before[key(r)]["ratio"]
         print(f"lost more than a quarter: {r['name']} against {r['against']}: {r['ratio']} was {was}")
     return int(bool(bad))
 
