@@ -16,7 +16,7 @@ from fedqhd.experiment.archive import EXTRA
 from fedqhd.experiment.presets import Cell, parse_set
 from fedqhd.experiment.robustness import damaged, endure, factors, quantise
 from fedqhd.experiment.rounds import cpu_seconds_until
-from fedqhd.experiment.suite import Plan, ablation_jobs, main_job, scalability_job
+from fedqhd.experiment.suite import DAMAGED, Plan, ablation_jobs, main_job, robustness_jobs, scalability_job
 from fedqhd.models import MLP, Readout
 from fedqhd.policy import load_policy
 from fedqhd.report import studies, study_tables
@@ -108,18 +108,22 @@ def results(plan):
 def test_robustness(plan, results, monkeypatch):
     monkeypatch.setattr(robustness, "AMOUNTS", {"zeroed": (0.0, 1.0), "bits": (32, 1)})
     monkeypatch.setattr(robustness, "EPISODES", 2)
-    for method in ("fedqhd", "fedavg-dqn"):
-        api.train(main_job(plan, "tuned", Cell(method, "CartPole-v1", "homogeneous"), 0).config)
+    jobs = robustness_jobs(plan)
+    assert [job.config.method for job in jobs] == ["fedqhd", "fedqhd", "fedavg-dqn"]
+    assert len(robustness_jobs(dataclasses.replace(plan, presets=["tuned"]))) == 2
+    for job in jobs:
+        api.train(job.config)
     studies.collect_robustness(plan, results)
     rows = json.loads((results / "robustness.json").read_text())
-    assert len(rows) == 8
+    assert len(rows) == 12
+    assert {(r["model"], r["preset"]) for r in rows} == {(m, preset) for m, (preset, _) in DAMAGED.items()}
     run = main_job(plan, "tuned", Cell("fedqhd", "CartPole-v1", "homogeneous"), 0).folder
     policy = load_policy(run)
     intact = [r["greedy_return"]["iqm"] for r in rows if r["model"] == "fedqhd" and r["amount"] in (0.0, 32)]
     assert intact == [endure(policy, "zeroed", 0.0, 0)] * 2
     gone = next(r for r in rows if r["model"] == "fedqhd" and r["amount"] == 1.0)
     assert gone["greedy_return"]["iqm"] < 20  # all components zeroed: always the first action, and the pole falls
-    assert "| CartPole-v1, dqn |" in "\n".join(told(results))
+    assert all(f"| CartPole-v1, {model} |" in "\n".join(told(results)) for model in DAMAGED)
     kept = run / EXTRA
     kept.write_text(kept.read_text().replace('"zeroed"', '"kept"'))
     studies.collect_robustness(plan, results)

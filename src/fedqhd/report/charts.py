@@ -27,7 +27,9 @@ STYLE: Mapping[str, Mapping[str, Any]] = {
     "oracle-dqn": {"color": "#777777", "ls": (0, (2, 2))},
 }
 MODE_STYLE = {"overwrite": ("#d55e00", "--", "s"), "warm-start": ("#0072b2", "-", "o")}
-MODEL_STYLE = {"fedqhd": ("#d55e00", "-", "o"), "dqn": ("#009e73", "--", "s")}
+MODEL_STYLE = {
+    "fedqhd": ("#d55e00", "-", "o"), "fedqhd, as in the paper": ("#0072b2", "-.", "^"), "dqn": ("#009e73", "--", "s"),
+}  # fmt: skip
 
 
 def panel(title: str, xlabel: str, ylabel: str, height: float = 3.0) -> tuple[Figure, Axes]:

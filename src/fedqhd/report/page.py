@@ -152,8 +152,8 @@ def scalability_tab(draw: Pictures, rows: Rows) -> Tab:
 
 
 def robustness_tab(draw: Pictures, rows: Rows) -> Tab:
-    parts = ["<p>Greedy return as hypervector components or, for the network, its hidden units are damaged, and as "
-             "weights are kept in fewer bits.</p>"]  # fmt: skip
+    parts = ["<p>Greedy return as hypervector components or, for the network, its weights are damaged, and as weights "
+             "are kept in fewer bits.</p>"]  # fmt: skip
     for damage, name in charts.AMOUNTS.items():
         here = of(rows, damage=damage)
         if here:

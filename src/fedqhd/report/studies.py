@@ -29,6 +29,7 @@ from fedqhd.experiment.suite import (
     TRAINED,
     Plan,
     ablation_job,
+    damaged_jobs,
     main_job,
     scalability_cells,
     scalability_job,
@@ -117,15 +118,14 @@ def collect_robustness(plan: Plan, results: Path) -> None:
     """robustness.json: greedy returns of damaged policies, of each seed's first client."""
     rows = []
     for env in [e for e in ENVS if e in plan.envs]:
-        for model, method in DAMAGED.items():
-            cell = Cell(method, env, "homogeneous")
-            jobs = [main_job(plan, "tuned", cell, seed) for seed in plan.seeds or range(5)]
-            done = [(job, s) for job in jobs if (s := job.summary())]
+        for model, (preset, method) in DAMAGED.items():
+            done = [(job, s) for job in damaged_jobs(plan, env, model) if (s := job.summary())]
             each = [endurance(job.folder, job.folder / EXTRA, job.config.seed) for job, _ in done]
             for same in zip(*each, strict=True):
-                rows.append({"env": env, "model": model, "method": method, "damage": same[0]["damage"],
-                             "amount": same[0]["amount"], "seeds": len(same), "commit": commits([s for _, s in done]),
-                             "greedy_return": describe([r["greedy_return"] for r in same])})  # fmt: skip
+                rows.append({"env": env, "model": model, "preset": preset, "method": method, "seeds": len(same),
+                             "damage": same[0]["damage"], "amount": same[0]["amount"],
+                             "greedy_return": describe([r["greedy_return"] for r in same]),
+                             "commit": commits([s for _, s in done])})  # fmt: skip
     merge(results / "robustness.json", rows, ("env", "model", "damage", "amount"))
 
 
