@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from fedqhd.encoders import ENCODERS
 from fedqhd.experiment.config import Config, resolve
@@ -16,6 +17,9 @@ TINY = {
     "engine": "local",
 }  # fmt: skip
 """A run of a second; the last round is shorter than the first."""
+# A property holds however busy the machine is.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

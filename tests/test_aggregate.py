@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedqhd.experiment.choices import AGGREGATORS
@@ -182,7 +182,6 @@ rows = st.integers(1, 9).flatmap(
 
 
 @given(rows, st.sampled_from(AGGREGATORS))
-@settings(deadline=None)
 def test_every_rule_stays_within_what_the_clients_said_in_any_order(values, rule):
     replies = replies_of([np.array(v).reshape(2, 2) for v in values])
     made = teacher(rule, replies)
@@ -194,7 +193,6 @@ def test_every_rule_stays_within_what_the_clients_said_in_any_order(values, rule
 
 
 @given(rows, st.sampled_from(AGGREGATORS))
-@settings(deadline=None)
 def test_rules_leave_their_inputs_alone(values, rule):
     replies = replies_of([np.array(v).reshape(2, 2) for v in values])
     before = [r.payload["Q"].copy() for r in replies]

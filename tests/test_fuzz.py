@@ -22,7 +22,7 @@ from fedqhd.policy import Policy
 from fedqhd.replay import Replay, Trajectories
 from fedqhd.theory.ridge import Ridge, compile_teacher, objective
 
-FILES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FILES = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8)
 values = st.recursive(
@@ -97,7 +97,7 @@ def test_no_flipped_bit_gives_another_policy(saved):
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_damage_gives_another_policy(saved, data):
     """Cut, filled with zeros, grown, or a piece of it somewhere else."""
     good = saved.read_bytes()
@@ -126,7 +126,6 @@ def test_arrays_come_back_from_a_file_to_the_bit(tmp_path, content):
 
 
 @given(st.integers(1, 12), st.lists(st.booleans(), max_size=40), st.lists(st.booleans(), max_size=40))
-@settings(deadline=None)
 def test_replay_is_a_queue_of_the_last_and_goes_on_from_its_state(capacity, before, after):
     """Transitions of which some go on from the one before, and some begin anew."""
     lasts = np.cumsum([1 if joined else 5 for joined in before + after])
@@ -155,7 +154,6 @@ def test_replay_is_a_queue_of_the_last_and_goes_on_from_its_state(capacity, befo
 
 
 @given(st.integers(2, 30), st.lists(st.integers(1, 9), max_size=20))
-@settings(deadline=None)
 def test_trajectories_keep_whole_episodes_in_order_newest_first(capacity, lengths):
     memory = Trajectories(capacity, 1, 1)
     k = 0
@@ -190,7 +188,7 @@ def ridge_problems(draw):
 
 
 @given(ridge_problems())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_ridge_is_the_best_fit_whatever_the_size_rank_and_scale(problem):
     """Never worse than nothing, nor than least squares on the system with sqrt(lam) I below it.
 

@@ -90,7 +90,7 @@ def test_the_split_by_hand():
     assert gap.outside(Spectrum(X), W1) == pytest.approx(9 / 13)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     m=st.integers(2, 30), D=st.integers(2, 30), lam=st.sampled_from([1e-4, 1e-2, 1.0]), warm=st.booleans(),
     kind=st.sampled_from(["fourier", "complex"]), seed=st.integers(0, 99),
