@@ -163,7 +163,7 @@ def scalability(rows: Rows, env: str) -> Figure:
 
 
 AMOUNTS = {"zeroed": "share of components zeroed", "flipped": "share of components with the other sign",
-           "noised": "noise, in units of their spread", "bits": "bits a weight"}  # fmt: skip
+           "noised": "share of components with noise", "bits": "bits a weight"}  # fmt: skip
 
 
 def robustness(rows: Rows, env: str, damage: str) -> Figure:

@@ -158,7 +158,8 @@ def robustness_tab(draw: Pictures, rows: Rows) -> Tab:
         here = of(rows, damage=damage)
         if here:
             drawn = [
-                draw.chart(charts.robustness(here, e, damage), f"{name}, {e}") for e in charts.environments(here, ENVS)
+                draw.chart(charts.robustness(here, e, damage), f"{name.capitalize()}, {e}")
+                for e in charts.environments(here, ENVS)
             ]
             parts += [f"<h2>{escape(name.capitalize())}</h2>", gallery(drawn)]
     return Tab("robustness", "Robustness", "".join(parts))
