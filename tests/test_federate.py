@@ -183,7 +183,8 @@ class Fleet:
         self.flags = server
 
     def serve(self, more="--config server.toml"):
-        return self.terminals(f"{FEDQHD} federate server {more} --out run --port {self.port} {self.flags}")
+        self.server = self.terminals(f"{FEDQHD} federate server {more} --out run --port {self.port} {self.flags}")
+        return self.server
 
     def join(self, i):
         more = {"PYTHONPATH": str(Path(__file__).parent), "FEDQHD_TEST_EPISODES": str(self.folder / f"episodes-{i}")}
@@ -195,7 +196,8 @@ class Fleet:
     def wait_for_episode(self, i, n):
         path, end = self.folder / f"episodes-{i}", time.monotonic() + PATIENCE
         while not path.exists() or len(path.read_text().splitlines()) < n:
-            assert time.monotonic() < end, f"client {i} did not get to episode {n}:\n{self.logs()}"
+            waits = self.server.poll() is None and time.monotonic() < end
+            assert waits, f"client {i} did not get to episode {n}:\n{self.logs()}"
             time.sleep(0.02)
 
     def logs(self):
