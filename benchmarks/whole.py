@@ -27,6 +27,8 @@ from fedqhd.report.paper import FEDQHD, final_return
 REPEATS = 3
 # Episodes that make about 5,000 steps of five clients which have learned little.
 EPISODES = {"CartPole-v1": 40, "Acrobot-v1": 2, "LunarLander-v3": 10, "MountainCar-v0": 5}
+# About 40,000: a federation's first round, in which anchors are encoded and factorised, is dear.
+LONGER = {"CartPole-v1": 120, "Acrobot-v1": 16, "LunarLander-v3": 80, "MountainCar-v0": 40}
 # One minibatch of 32 at every step, for all.
 CADENCE = {"learner": "replay", "batch_size": 32, "update_every": 1, "gradient_steps": 1, "learning_starts": 32}
 COST = ROOT / "results" / "cost.json"
@@ -58,8 +60,8 @@ def steps() -> Iterator[Row]:
                                      {**one, "method": "fedavg-dqn"}])  # fmt: skip
         for D, ours, goal in (("10,000", large, 4), ("2,000", small, 7)):
             yield row(f"a step of a run on {env}, one encoder, D={D}", "fedavg-dqn", dqn / ours, goal, repeats=REPEATS)
-        # Longer, since a federation's first round, in which anchors are encoded and factorised, is dear.
-        other = {**one, "setting": "heterogeneous", "episodes": 8 * episodes, "round_episodes": 4 * episodes}
+        longer = LONGER[env]
+        other = {**one, "setting": "heterogeneous", "episodes": longer, "round_episodes": longer // 2}
         ours, distilled = compare([{**other, "dims": [500, 1000, 2000, 5000, 10_000]},
                                    {**other, "method": "distilled-feddqn", "widths": [64, 96, 128]}])  # fmt: skip
         yield row(f"a step of a run on {env}, different encoders", "distilled-feddqn", distilled / ours, 6,
