@@ -564,10 +564,11 @@ def _prefetch(typingctx, X, i, j):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _fetch(X, row, lo, hi):  # type: ignore[no-untyped-def]
-    """Rows are drawn at random from a memory larger than any cache: they are asked for ahead, with those after them."""
+def _fetch(X, row):  # type: ignore[no-untyped-def]
+    """Rows are drawn at random from a memory larger than any cache: the first block of each is asked for ahead, with
+    that of the row after it. The rest the processor sees coming."""
     after = (row + 1) % X.shape[0]
-    for j in range(lo, min(hi, X.shape[1]), CACHE_LINE // X.itemsize):
+    for j in range(0, min(STORED_BLOCK, X.shape[1]), CACHE_LINE // X.itemsize):
         _prefetch(X, row, j)  # type: ignore[call-arg]
         _prefetch(X, after, j)
 
@@ -589,13 +590,11 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
     N, unit = _counted(X, W)
     N_target, unit_target = _counted(X, W_target)
     for row in rows:
-        _fetch(X, row, 0, STORED_BLOCK)
+        _fetch(X, row)
     for lo in range(0, width, STORED_BLOCK):
         hi = min(lo + STORED_BLOCK, width)
         for n in range(0, inner.shape[0], 4):
             at = inner[n], inner[n + 1], inner[n + 2], inner[n + 3]
-            for i in at:
-                _fetch(X, own[i], hi, hi + STORED_BLOCK)
             four = after[at[0]], after[at[1]], after[at[2]], after[at[3]]
             for k in range(0, actions - 1, 2):
                 sums = _products(X, four, N, (k, k + 1), lo, hi)
