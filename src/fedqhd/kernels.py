@@ -605,8 +605,9 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
             _add_products(X, after, inner, N, actions - 1, unit, lo, hi, q_next[:, -1])
         for k in range(actions):
             _add_products(X, own, _by_fours(a == k), N, k, unit, lo, hi, q)
-    for i in np.flatnonzero(goes_on):
-        best[i] = _argmax(q_next[i])
+    for i in range(B):
+        if goes_on[i]:
+            best[i] = _argmax(q_next[i])
     for k in range(actions):
         chosen = _by_fours(best == k)
         for lo in range(0, width, STORED_BLOCK):
