@@ -115,13 +115,14 @@ DAMAGED = {
 }
 """Whose policies are damaged, side by side, with one encoder or network for all: preset and method. The paper's readout
 is a sum of features of D = 10,000, ours as tuned the solution of equations in fewer."""
-FIVE = 5
+DAMAGED_SEEDS = 5
+"""At the most, where none are given."""
 
 
 def damaged_jobs(plan: Plan, env: str, model: str) -> list[Job]:
     preset, method = DAMAGED[model]
     cell = Cell(method, env, "homogeneous")
-    return [main_job(plan, preset, cell, seed) for seed in plan.seeds_of(preset, cell)[:FIVE]]
+    return [main_job(plan, preset, cell, seed) for seed in plan.seeds or seeds(preset, cell)[:DAMAGED_SEEDS]]
 
 
 def robustness_jobs(plan: Plan) -> list[Job]:
