@@ -50,7 +50,7 @@ def robustness(rows: Rows) -> list[str]:
             if here:
                 values = [f"{here[key]:.1f}" if key in here else "–" for key in (("zeroed", 0.0), *SHOWN)]
                 body.append([f"{env}, {model}", *values])
-    heads = [f"{d} {a:.0%}" if d != "bits" else f"{a} bits" for d, a in SHOWN]
+    heads = [f"{d} {a:.0%}" if d != "bits" else f"{a} bit{'s' * (a > 1)}" for d, a in SHOWN]
     return ["## Robustness of the representation", "",
             "Greedy return (interquartile mean over seeds) of a client of FedQHD when a share of its hypervector's",
             "components is multiplied by 0, by −1, or by 1 + N(0, 1), and when W is kept in few bits; as tuned, and",
