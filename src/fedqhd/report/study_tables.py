@@ -53,9 +53,9 @@ def robustness(rows: Rows) -> list[str]:
     heads = [f"{d} {a:.0%}" if d != "bits" else f"{a} bit{'s' * (a > 1)}" for d, a in SHOWN]
     return ["## Robustness of the representation", "",
             "Greedy return (interquartile mean over seeds) of a client of FedQHD when a share of its hypervector's",
-            "components is multiplied by 0, by −1, or by 1 + N(0, 1), and when W is kept in few bits; as tuned, and",
-            "in the paper's settings; beside a FedAvg-DQN's whose weights are treated alike. One encoder or network",
-            "for all.", "",
+            "components is multiplied by 0, by −1, or by 1 + N(0, 1), and when W is kept in few bits; as tuned and,",
+            "where that was run, in the paper's settings; beside a FedAvg-DQN's whose weights are treated alike. One",
+            "encoder or network for all.", "",
             *markdown(["", "intact", *heads], body)]  # fmt: skip
 
 
