@@ -84,6 +84,15 @@ def test_it_says_where_it_falls_short(text):
     assert verdicts["| LunarLander-v3, heterogeneous"] == "at least |"  # 182 of 175, not of 235
 
 
+def test_it_says_how_far_from_the_paper_the_papers_settings_lead(results):
+    rows = [r for r in json.loads((results / "main.json").read_text()) if r["preset"] == "paper"]
+    rows = [{**r, "final_return": {"iqm": 400.0, "lo": 350.0, "hi": 450.0}} for r in rows]
+    line = next(x for x in tables.distance_table(rows) if x.startswith("| `fedqhd` |"))
+    assert line.split(" | ")[1:3] == ["-66.3", "within"]  # the paper has 466.3 and 351.1
+    text = tables.results_markdown(results)
+    assert text.index("Ours less the paper's") > text.index("## Preset `paper`")  # and not of the tuned ones
+
+
 def test_failures_are_told(text):
     assert "seed 7: no space left" in text
 

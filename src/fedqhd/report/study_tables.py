@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedqhd.experiment.presets import ENVS
+from fedqhd.experiment.presets import ENVS, Cell, cells
 from fedqhd.experiment.suite import DAMAGED
 from fedqhd.report import paper
 from fedqhd.report.collect import read_json
@@ -14,6 +14,8 @@ from fedqhd.report.tables import Rows, markdown, name, of
 
 SHOWN = [("zeroed", 0.1), ("zeroed", 0.3), ("zeroed", 0.6), ("zeroed", 0.9), ("flipped", 0.1), ("flipped", 0.4),
          ("noised", 0.1), ("noised", 0.5), ("noised", 0.9), *(("bits", k) for k in (8, 4, 2, 1))]  # fmt: skip
+
+CELLS = cells()
 
 
 def interval_of(v: Mapping[str, float]) -> str:
@@ -72,8 +74,9 @@ def ablations(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def cost(rows: Rows) -> list[str]:
+    rows = sorted(of(rows, preset="tuned"), key=lambda r: CELLS.index(Cell(r["method"], r["env"], r["setting"])))
     body = []
-    for r in of(rows, preset="tuned"):
+    for r in rows:
         split = r["split_seconds"]
         total = sum(split.values()) or 1.0
         shares = [f"{split[k] / total:.0%}" for k in ("environment", "acting", "learning", "federation")]
@@ -87,7 +90,7 @@ def cost(rows: Rows) -> list[str]:
         "",
         *markdown(heads, body),
         "",
-        *until(of(rows, preset="tuned")),
+        *until(rows),
     ]
 
 

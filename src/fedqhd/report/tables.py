@@ -97,6 +97,18 @@ def mean_table(rows: Rows) -> list[str]:
     return grid(rows, text)
 
 
+def distance_table(rows: Rows) -> list[str]:
+    """How far from the paper's mean the cells are, unless their interval has it."""
+
+    def text(r: Mapping[str, Any]) -> str:
+        v, theirs = r["final_return"], paper.final_return(r["method"], r["env"], r["setting"])
+        if not theirs:
+            return "–"
+        return "within" if v["lo"] <= theirs["mean"] <= v["hi"] else f"{v['iqm'] - theirs['mean']:+.1f}"
+
+    return grid(rows, text)
+
+
 def cost_table(rows: Rows) -> list[str]:
     def text(r: Mapping[str, Any]) -> str:
         beside = paper.minutes(r["method"], r["env"], r["setting"])
@@ -213,6 +225,9 @@ def results_markdown(results: Path, others: Sequence[str] = ()) -> str:
         lines += ["Final return:", "", *main_table(here)]
         if preset == "tuned":
             lines += ["What FedQHD was meant to reach:", "", *targets_table(here)]
+        else:
+            lines += ["Ours less the paper's, or *within* where our interval has the paper's mean; the reasons are in",
+                      "[docs/deviations.md](docs/deviations.md):", "", *distance_table(here)]  # fmt: skip
         lines += ["Greedy return:", "", *main_table(here, "greedy_return")]
         lines += ["Mean ± standard deviation of the final return, as the paper has it:", "", *mean_table(here)]
         lines += [SCORES, *comparison(records, preset)]
