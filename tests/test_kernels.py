@@ -121,7 +121,7 @@ def test_online_step_does_not_depend_on_who_acted_before(wide, rng):
 
 def test_replay_step_equals_reference(wide, rng):
     agent = agent_with_weights(ReplayQHD, wide, rng)
-    agent.W_target[:] = random_weights(wide, 3, rng)
+    agent._set_target(random_weights(wide, 3, rng))
     n = SETTINGS.batch_size - 1
     for _ in range(n):  # the batch is not full yet: nothing is learned
         s, s_next = rng.uniform(-2, 2, (2, 5)).astype(np.float32)
@@ -157,7 +157,7 @@ def test_step_with_stored_features_equals_reference(wide, rng, features):
     B = 32
     settings = dataclasses.replace(SETTINGS, batch_size=B, features=features, replay_size=B, update_every=4 * B + 3)
     agent = agent_with_weights(ReplayQHD, wide, rng, settings=settings)
-    agent.W_target[:] = random_weights(wide, 3, rng)
+    agent._set_target(random_weights(wide, 3, rng))
     W, W_target, memory = agent.W.copy(), agent.W_target.copy(), agent.replay
     walk(agent, rng, 4 * B + 2)
     np.testing.assert_array_equal(agent.W, W)
@@ -236,7 +236,7 @@ def test_whole_numbers_value_states_as_the_weights_do(rng):
     delta = td_error(double_q_target(m.r[rows], m.discount[rows], Q_next, Q_next), q_values(X[rows], W), m.a[rows])
     found = kernels.stored_step(
         *agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next, rows, 0.0, agent._rows,
-        agent._target_rows, agent._phi_next,
+        agent._target_rows, *agent._counted_target, agent._phi_next,
     )  # fmt: skip
     off = np.abs(W).max() / kernels.REACH / 2 * (np.abs(X[rows]).sum() + np.abs(X_next).sum())
     assert abs(found - np.abs(delta).sum()) < 0.1 * off < 0.01 * found

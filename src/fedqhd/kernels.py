@@ -529,6 +529,12 @@ def _counted_of(X, W):  # type: ignore[no-untyped-def]
 
 
 @_jit
+def counted(X, W):  # type: ignore[no-untyped-def]
+    """The same for whoever keeps it: W_target stays as it is for many steps."""
+    return _counted(X, W)
+
+
+@_jit
 def _by_fours(flags):  # type: ignore[no-untyped-def]
     """Where they are true, filled up to a multiple of four by the place behind the last."""
     found = np.flatnonzero(flags)
@@ -574,11 +580,14 @@ def _fetch(X, row):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next, rows, eta, W, W_target, phi):  # type: ignore[no-untyped-def]
+def stored_step(  # type: ignore[no-untyped-def]
+    kind, Omega, b, items, X, scale, joined, A, R, discount, S_next, rows, eta, W, W_target, N_target, unit_target, phi
+):
     """The same step where the replay keeps Phi(s) as scale * X, in float32 or int8.
 
     The features of s' are those of the row after it, if that goes on from it; at the end of an episode they are made
-    anew, in phi (R,), unless it has no future to value. W_target values the one action that W chose, and no other.
+    anew, in phi (R,), unless it has no future to value. W_target, `counted` as (N_target, unit_target), values the one
+    action that W chose, and no other.
     """
     B, (actions, width) = rows.shape[0], W.shape
     # The place behind the last is for what fills up fours.
@@ -588,7 +597,6 @@ def stored_step(kind, Omega, b, items, X, scale, joined, A, R, discount, S_next,
     after = (own + 1) % X.shape[0]
     inner = _by_fours(goes_on)
     N, unit = _counted(X, W)
-    N_target, unit_target = _counted(X, W_target)
     for row in rows:
         _fetch(X, row)
     for lo in range(0, width, STORED_BLOCK):

@@ -228,6 +228,7 @@ class ReplayQHD(QHD):
         rows = c.batch_size if c.features == "recompute" else c.replay_size
         self._kept: Array = np.zeros((rows, len(self._phi)), np.int8 if rounded else np.float32)
         self._scale = self._unit(rounded)
+        self.sync_target()
 
     def observe(self, t: Transition) -> None:
         memory, B = self.replay, self.settings.batch_size
@@ -246,7 +247,7 @@ class ReplayQHD(QHD):
         else:
             delta = kernels.stored_step(
                 *self._args, self._kept, self._scale, memory.joined, memory.a, memory.r, memory.discount, memory.s_next,
-                rows, self.eta, self._rows, self._target_rows, self._phi_next,
+                rows, self.eta, self._rows, self._target_rows, *self._counted_target, self._phi_next,
             )  # fmt: skip
         self._learned(delta, t)
 
@@ -271,7 +272,12 @@ class ReplayQHD(QHD):
             self._keep(s, self._kept, row, self._scale)
 
     def sync_target(self) -> None:
-        self.W_target[:] = self.W
+        self._set_target(self.W)
+
+    def _set_target(self, W: Array) -> None:
+        """The only way to change W_target: what the kernel multiplies by goes with it."""
+        self.W_target[:] = W
+        self._counted_target = kernels.counted(self._kept, self._target_rows)
 
     def state(self) -> Payload:
         memory = {f"replay.{k}": v for k, v in self.replay.state().items()}
@@ -279,7 +285,7 @@ class ReplayQHD(QHD):
 
     def restore(self, p: Payload) -> None:
         super().restore(p)
-        self.W_target[:] = p["W_target"]
+        self._set_target(p["W_target"])
         self._steps = int(p["steps"])
         self.replay.restore(under(p, "replay."))
         for row, s in enumerate(self.replay.s[: self.replay.size]):
