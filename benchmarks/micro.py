@@ -103,8 +103,8 @@ def replay_agent(D: int, n: int, actions: int) -> ReplayQHD:
 def our_update(agent: ReplayQHD) -> Operation:
     m, rng = agent.replay, np.random.default_rng(1)
     args = (*agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next)
-    weights = (ETA, agent._rows, agent._target_rows, *agent._counted_target, agent._phi_next)
-    return lambda: kernels.stored_step(*args, m.sample(B, rng), *weights)
+    weights = (ETA, agent._rows, agent._target_rows, agent._N_target, agent._unit_target, agent._phi_next)
+    return lambda: kernels.stored_step(*args, rng.random(B), m.size, *weights)
 
 
 def numpy_update(agent: ReplayQHD) -> Operation:

@@ -229,14 +229,15 @@ def test_whole_numbers_value_states_as_the_weights_do(rng):
     settings = dataclasses.replace(SETTINGS, batch_size=32, features="int8", replay_size=200, update_every=1000)
     agent = agent_with_weights(ReplayQHD, ENCODERS["fourier"].sample(5, 1000, 1.3, rng), rng, settings=settings)
     walk(agent, rng, 200)
-    m, rows = agent.replay, agent.replay.sample(32, rng)
+    m, u = agent.replay, rng.random(32)
+    rows = kernels.drawn(u, m.size)
     X, W = agent._scale * agent._kept.astype(np.float64), agent.W.astype(np.float64)
     X_next = np.where(m.joined[rows][:, None], X[(rows + 1) % 200], agent.encoder(m.s_next[rows]))
     Q_next = q_values(X_next, W)
     delta = td_error(double_q_target(m.r[rows], m.discount[rows], Q_next, Q_next), q_values(X[rows], W), m.a[rows])
     found = kernels.stored_step(
-        *agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next, rows, 0.0, agent._rows,
-        agent._target_rows, *agent._counted_target, agent._phi_next,
+        *agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next, u, m.size, 0.0,
+        agent._rows, agent._target_rows, agent._N_target, agent._unit_target, agent._phi_next,
     )  # fmt: skip
     off = np.abs(W).max() / kernels.REACH / 2 * (np.abs(X[rows]).sum() + np.abs(X_next).sum())
     assert abs(found - np.abs(delta).sum()) < 0.1 * off < 0.01 * found

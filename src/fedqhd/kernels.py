@@ -331,11 +331,18 @@ def put(S, A, R, D, S_next, joined, i, any_before, s, a, r, discount, s_next):  
 
 
 @_jit
-def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, rows, eta, W, W_target, X):  # type: ignore[no-untyped-def]
-    """Summed double-Q semi-gradient step on the minibatch `rows` of the replay. Returns sum |delta|.
+def drawn(u, size):  # type: ignore[no-untyped-def]
+    """Rows below `size`, one for each u in [0, 1)."""
+    return (u * size).astype(np.intp)
+
+
+@_jit
+def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, u, size, eta, W, W_target, X):  # type: ignore[no-untyped-def]
+    """Summed double-Q semi-gradient step on the minibatch that u (B,) draws from the replay. Returns sum |delta|.
 
     X (B, R) is scratch: the features of s are needed twice, those of s' once, block by block.
     """
+    rows = drawn(u, size)
     B, actions = rows.shape[0], W.shape[0]
     per = 2 if kind == COMPLEX else 1
     D = _dimension(kind, Omega, items)
@@ -581,14 +588,16 @@ def _fetch(X, row):  # type: ignore[no-untyped-def]
 
 @_jit
 def stored_step(  # type: ignore[no-untyped-def]
-    kind, Omega, b, items, X, scale, joined, A, R, discount, S_next, rows, eta, W, W_target, N_target, unit_target, phi
-):
+    kind, Omega, b, items, X, scale, joined, A, R, discount, S_next, u, size, eta, W, W_target, N_target, unit_target,
+    phi,
+):  # fmt: skip
     """The same step where the replay keeps Phi(s) as scale * X, in float32 or int8.
 
     The features of s' are those of the row after it, if that goes on from it; at the end of an episode they are made
     anew, in phi (R,), unless it has no future to value. W_target, `counted` as (N_target, unit_target), values the one
     action that W chose, and no other.
     """
+    rows = drawn(u, size)
     B, (actions, width) = rows.shape[0], W.shape
     # The place behind the last is for what fills up fours.
     q, future, step = np.zeros(B + 1, np.float32), np.zeros(B + 1, np.float32), np.empty(B, np.float32)

@@ -32,7 +32,7 @@ class Replay:
 
     def sample(self, B: int, rng: np.random.Generator) -> Array:
         """B rows, uniformly and with replacement; `integers` takes twice as long."""
-        return (rng.random(B) * self.size).astype(np.intp)
+        return kernels.drawn(rng.random(B), self.size)
 
     def state(self) -> Payload:
         """Only what has been filled and cannot be derived: it is written after every round."""

@@ -114,7 +114,7 @@ class DQN:
         if self._hold_left > 0:
             self._hold_left -= 1
             return self._held
-        u_explore, u_action = self._rng.random(2)
+        u_explore, u_action = self._rng.random(), self._rng.random()
         if u_explore < self.epsilon:
             self._held, self._hold_left = int(u_action * self.sizes[-1]), self.settings.hold - 1
             return self._held
