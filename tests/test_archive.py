@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,9 @@ from fedqhd.experiment.presets import Cell
 from fedqhd.experiment.rounds import cpu_seconds_until
 from fedqhd.experiment.run import train
 from fedqhd.experiment.tune import searched, write_record
+from test_cli import fedqhd
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -102,3 +107,15 @@ def test_a_recorded_search_counts_as_made(tmp_path):
     write_record(file, cell, [], {"learner": "online"})
     assert searched(file) == {cell}
     assert resolve({"method": cell.method, "env": cell.env}).setting == cell.setting
+
+
+def test_cost_counts_every_archived_seed_and_runs_none(tmp_path):
+    """With what is committed: it belongs to the settings that are."""
+    file = "runs/tuned/MountainCar-v0-fedqhd-homogeneous.jsonl"
+    (tmp_path / "results" / file).parent.mkdir(parents=True)
+    shutil.copy(ROOT / "results" / file, tmp_path / "results" / file)
+    cell = ("--methods", "fedqhd", "--envs", "MountainCar-v0", "--settings", "homogeneous", "--preset", "tuned")
+    done = fedqhd("reproduce", "cost", "--collect", *cell, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((tmp_path / "results/cost.json").read_text())
+    assert row["seeds"] == 10  # of which three would have been run

@@ -118,6 +118,7 @@ def reproduce_study(what: str, plan: Plan, args: argparse.Namespace, console: Co
     results = Path(args.results)
     collect: Callable[..., None]
     if what == "cost":
+        archive.restore(results / ARCHIVE, plan.out, suite.main_jobs(plan))  # further seeds count, but are not run
         plan = dataclasses.replace(plan, seeds=plan.seeds or suite.THREE)
         jobs, collect = suite.main_jobs(plan), studies.collect_cost
     elif what == "scalability":
