@@ -178,7 +178,7 @@ def robustness(rows: Rows, env: str, damage: str) -> Figure:
         axes.set_xscale("log", base=2)
         axes.set_xticks([1, 2, 4, 8, 32], ["1", "2", "4", "8", "32"])
         axes.invert_xaxis()
-    legend(axes)
+    legend(axes, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure
 
 
