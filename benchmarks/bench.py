@@ -118,7 +118,7 @@ def main() -> int:
                 rows |= new
                 if not args.check:
                     write(list(rows.values()))
-        rows = {k: r for k, r in rows.items() if r["part"] != part or k in new}
+        rows = {k: r for k, r in rows.items() if r["part"] != part} | new
     if not args.check:
         write(list(rows.values()))
     show(list(rows.values()))
