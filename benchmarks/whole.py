@@ -180,27 +180,33 @@ def command(*arguments: object) -> tuple[float, int]:
     return float(seconds), int(peak)
 
 
+def fleet_run(clients: int, episodes: int) -> tuple[float, int]:
+    """CPU seconds for each step of the environment, and the peak of memory."""
+    with tempfile.TemporaryDirectory() as out:
+        _, peak = command("train", "--env", "CartPole-v1", "--clients", clients, "--episodes", episodes,
+                          "--learner", "online", "--dims", 500, "--eta", 1e-4, "--epsilon-decay", 1, "--engine",
+                          "local", "--round-episodes", 5, "--eval-episodes", 1, "--out", f"{out}/run")  # fmt: skip
+        summary = json.loads(Path(f"{out}/run/summary.json").read_text())
+    return summary["cpu_seconds"] / summary["env_steps"], peak
+
+
 def fleet() -> Iterator[Row]:
     """As many steps of five clients as of a thousand, federated as often."""
-    cost, memory = {}, {}
-    for clients, episodes in ((5, 2000), (100, 100), (500, 20), (1000, 10)):
-        with tempfile.TemporaryDirectory() as out:
-            _, peak = command("train", "--env", "CartPole-v1", "--clients", clients, "--episodes", episodes,
-                              "--learner", "online", "--dims", 500, "--eta", 1e-4, "--epsilon-decay", 1, "--engine",
-                              "local", "--round-episodes", 5, "--eval-episodes", 1, "--out", f"{out}/run")  # fmt: skip
-            summary = json.loads(Path(f"{out}/run/summary.json").read_text())
-        cost[clients], memory[clients] = summary["cpu_seconds"] / summary["env_steps"], peak
+    sizes = {5: 2000, 100: 100, 500: 20, 1000: 10}
+    spent = [[fleet_run(clients, episodes) for clients, episodes in sizes.items()] for _ in range(REPEATS)]
+    cost, memory = (dict(zip(sizes, each, strict=True)) for each in np.median(spent, axis=0).T)
     for clients in (100, 1000):
         yield row(f"a step of one of {clients:,} clients, D=500, ours over the limit", "a step of one of five",
-                  cost[clients] / cost[5], 1.15, at_most=True, repeats=1)  # fmt: skip
+                  cost[clients] / cost[5], 1.15, at_most=True, repeats=REPEATS)  # fmt: skip
     yield row("memory of 1,000 clients, GB, ours over the limit", "1 GB", memory[1000] / 1e9, 6, at_most=True,
-              repeats=1)  # fmt: skip
+              repeats=REPEATS)  # fmt: skip
     # Two lines: one starts from what a process takes with hardly a client, the other is of fleets alone.
     for first, second in ((5, 100), (100, 500)):
         slope = (memory[second] - memory[first]) / (second - first)
         yield row("memory of 1,000 clients, ours over the limit", f"a straight line through {first} and {second}",
-                  memory[1000] / (memory[second] + (1000 - second) * slope), 1.1, at_most=True, repeats=1)  # fmt: skip
-    print(f"each further client takes {slope / 1e6:.2f} MB")
+                  memory[1000] / (memory[second] + (1000 - second) * slope), 1.1, at_most=True,
+                  repeats=REPEATS)  # fmt: skip
+    print(", ".join(f"{clients:,} clients: {peak / 1e6:.0f} MB" for clients, peak in memory.items()))
 
 
 def starting() -> Iterator[Row]:
