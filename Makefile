@@ -21,7 +21,7 @@ help:
 	@echo "make bench-dqn  our DQN beside the references and Stable-Baselines3's"
 	@echo "make closed-form least squares against the paper on twenty seeds (hours; resumable)"
 	@echo "make learners   episodes that each learner needs to the paper's returns (hours; resumable)"
-	@echo "make features   returns with hypervectors kept as int8 and as float32 (under an hour; resumable)"
+	@echo "make features   returns with hypervectors kept as int8 and as float32, on ten seeds (over an hour of one core; resumable)"
 	@echo "make fit-cost   what least squares costs beside replay (wants an idle machine)"
 	@echo "make options    what certainty is worth to least squares (hours; resumable)"
 	@echo "make robust     attacks against every rule of aggregation, on three seeds (under an hour; resumable)"

@@ -12,7 +12,7 @@ MEASURED = ("final_return", "greedy_return", "cpu_seconds")
 ENVS = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "LunarLander-v3")
 LEARNERS = ("replay", "least-squares")
 KEPT = ("int8", "float32")
-SEEDS, EPISODES = range(5), 300
+SEEDS, EPISODES = range(10), 300
 
 
 def measure() -> list[dict[str, object]]:
@@ -52,7 +52,8 @@ def table(rows) -> str:
             f"| {means[2]:.1f} | {means[3]:.1f} | {means[4]:.0f} | {means[5]:.0f} |"
         )
     commands = [f"{row['command']}   # commit {row['commit']}" for row in rows]
-    return "\n".join([*lines, "", "Each run by itself, with `--seed` 0 to 4:", "", "```", *commands, "```", ""])
+    lines += ["", f"Each run by itself, with `--seed` 0 to {SEEDS[-1]}:", "", "```", *commands, "```", ""]
+    return "\n".join(lines)
 
 
 def main() -> None:
