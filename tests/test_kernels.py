@@ -83,6 +83,17 @@ def test_features_equal_reference(wide, rng):
     np.testing.assert_allclose(wide.features(s), X.conj().view(np.float64), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", sorted(ENCODERS))
+@pytest.mark.parametrize("n", [1, 4, 8, 9, 17])
+def test_features_of_few_and_many_variables(name, n, rng):
+    """Four states at a time, eight variables at a time, and what is left over of both."""
+    encoder = ENCODERS[name].sample(n, 70, 1.3 * n, rng)
+    s = rng.uniform(-3, 3, (11, n)).astype(np.float32)
+    X = encoder.features(s)
+    np.testing.assert_allclose(X, encoder(s).conj().view(np.float64), atol=3e-6)
+    np.testing.assert_allclose(X, np.vstack([encoder.features(z[None]) for z in s]), atol=1e-7)
+
+
 def test_act_is_greedy_on_the_reference(wide, rng):
     agent = agent_with_weights(OnlineQHD, wide, rng)
     agent.epsilon = 0.0
