@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import micro
@@ -78,9 +78,12 @@ def table(rows: Sequence[micro.Row]) -> str:
     return "\n".join([*lines, ""])
 
 
-def write(rows: list[micro.Row]) -> None:
+def ordered(rows: Iterable[micro.Row]) -> list[micro.Row]:
+    return sorted(rows, key=lambda r: list(PARTS).index(r["part"]))
+
+
+def write(rows: Sequence[micro.Row]) -> None:
     """After every row, since all of them take hours; what is not measured yet stays as it was."""
-    rows.sort(key=lambda r: list(PARTS).index(r["part"]))
     about = {"command": "make bench", "machine": machine(), "rows": rows}
     FILE.write_text(json.dumps(about, indent=1) + "\n")
     FILE.with_suffix(".md").write_text(table(rows))
@@ -117,11 +120,11 @@ def main() -> int:
                 print(f"{r['name']}, against {r['against']}: {r['ratio']:.2f}", flush=True)
                 rows |= new
                 if not args.check:
-                    write(list(rows.values()))
+                    write(ordered(rows.values()))
         rows = {k: r for k, r in rows.items() if r["part"] != part} | new
     if not args.check:
-        write(list(rows.values()))
-    show(list(rows.values()))
+        write(ordered(rows.values()))
+    show(ordered(rows.values()))
     if not args.check:
         return 0
     bad = [r for k, r in rows.items() if k in before and lost(r, before[k])]

@@ -187,12 +187,24 @@ def test_help_is_light():
     assert not {"numba", "gymnasium", "matplotlib", "scipy", "torch", "rich"} & set(loaded)
 
 
-def test_the_core_never_imports_torch(run):
-    code = "import sys, fedqhd; [getattr(fedqhd, n) for n in fedqhd.__all__]; print('torch' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-        == "False"
-    )
+def test_the_core_imports_neither_torch_nor_matplotlib():
+    """Figures are drawn when a run is over; its first step does not wait for what draws them."""
+    code = "import sys, fedqhd; [getattr(fedqhd, n) for n in fedqhd.__all__]; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "numba" in loaded
+    assert not {"torch", "matplotlib"} & set(loaded)
+
+
+def test_drawing_leaves_a_notebooks_backend_alone(run):
+    code = """
+import sys, pathlib, matplotlib
+matplotlib.use("svg")
+from fedqhd.report import ablation, figures, gap, page
+figures.curves(pathlib.Path(sys.argv[1]))
+print(matplotlib.get_backend(), "matplotlib.pyplot" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(run[0])], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["svg", "False"]
 
 
 def test_five_lines_of_python(tmp_path):

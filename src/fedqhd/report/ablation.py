@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 
 from fedqhd.experiment.ablation import MODES, slope
 from fedqhd.report.figures import smooth
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # after the backend is chosen
 
 STYLE = {"overwrite": ("#d55e00", "--", "s"), "warm-start": ("#0072b2", "-", "o")}
 Rows = Sequence[Mapping[str, Any]]
@@ -25,9 +23,10 @@ def of(rows: Rows, **wanted: Any) -> Rows:
 
 def draw(rows: Rows, over: str, path: Path, *, is_trained: bool, title: str) -> Path:
     """`over` is D or m; for m the middle panel is over m / D, with the paper's transition at 1."""
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(15, 4.6), layout="constrained")
+    figure = Figure(figsize=(15, 4.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
     values = sorted({r[over] for r in rows})
-    colours = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(values)))
+    colours = colormaps["viridis"](np.linspace(0, 0.92, len(values)))
     for value, colour in zip(values, colours, strict=True):
         for mode in MODES:
             y = np.mean([r["curve"] for r in of(rows, **{over: value, "compile": mode})], axis=0)
@@ -78,5 +77,4 @@ def draw(rows: Rows, over: str, path: Path, *, is_trained: bool, title: str) -> 
     figure.suptitle(f"{title} (solid: warm-start, dashed: overwrite)", x=0.01, ha="left", fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=90)
-    plt.close(figure)
     return path

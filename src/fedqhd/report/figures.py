@@ -7,15 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
 from fedqhd.experiment.outcome import training_returns
 from fedqhd.files import write_bytes
 from fedqhd.interfaces import Array
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # after the backend is chosen
 
 SMOOTH = 20
 
@@ -32,7 +29,8 @@ def curves(folder: Path) -> Path:
     summary = json.loads((folder / "summary.json").read_text())
     returns = training_returns(folder, summary["clients"], summary["episodes"])
     width = min(SMOOTH, max(1, summary["episodes"] // 10))
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
     # Who takes part in some rounds only has fewer episodes; the mean is of those that played so many.
     mean = np.nanmean(returns[:, ~np.isnan(returns).all(axis=0)], axis=0)
     styles: list[dict[str, Any]] = [{"color": "#0072b2", "alpha": 0.35, "lw": 1}] * len(returns) + [
@@ -56,6 +54,5 @@ def curves(folder: Path) -> Path:
     path = folder / "curves.png"
     picture = io.BytesIO()
     figure.savefig(picture, dpi=120)
-    plt.close(figure)
     write_bytes(path, picture.getvalue())
     return path

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -17,9 +17,6 @@ from fedqhd.experiment.advise import flags
 from fedqhd.experiment.gap import verdict
 from fedqhd.experiment.states import SOURCES
 from fedqhd.files import write_bytes
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # after the backend is chosen
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
@@ -164,7 +161,8 @@ def show_advice(console: Console, advice: Mapping[str, Any]) -> None:
 def draw(report: Mapping[str, Any], path: Path) -> Path:
     """Left: what the anchors see. Middle: how far from the teacher, by where. Right: why, where policies go."""
     rows, lam = report["clients"], report["lam"]
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained")
+    figure = Figure(figsize=(14, 4.4), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
     for k, r in enumerate(rows):
         eigenvalues = np.array(r["eigenvalues"])
         left.plot(
@@ -200,7 +198,6 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
         x=0.01, ha="left", fontsize=11,
     )  # fmt: skip
     figure.savefig(path, dpi=110)
-    plt.close(figure)
     return path
 
 
