@@ -571,19 +571,24 @@ def counted(X, W):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _by_fours(flags):  # type: ignore[no-untyped-def]
-    """Where they are true, filled up to a multiple of four by the place behind the last."""
-    found = np.flatnonzero(flags)
-    filled = np.full((found.shape[0] + 3) // 4 * 4, flags.shape[0])
-    filled[: found.shape[0]] = found
-    return filled
+def _places(kinds, n):  # type: ignore[no-untyped-def]
+    """(places, many): kinds is k, for k < n, at places[k, : many[k]]. What follows them there is the place behind the
+    last, so that they can be taken four at a time."""
+    B = kinds.shape[0]
+    places, many = np.full((n, B + 3), B), np.zeros(n, np.intp)
+    for i in range(B):
+        k = kinds[i]
+        if k >= 0:
+            places[k, many[k]] = i
+            many[k] += 1
+    return places, many
 
 
 @_jit
-def _add_products(X, rows, chosen, W, k, unit, lo, hi, q):  # type: ignore[no-untyped-def]
-    """q_i += unit_k X[rows_i, lo:hi] W[k, lo:hi] for the chosen i, whose number is a multiple of four."""
-    for n in range(0, chosen.shape[0], 4):
-        at = chosen[n], chosen[n + 1], chosen[n + 2], chosen[n + 3]
+def _add_products(X, rows, places, many, W, k, unit, lo, hi, q):  # type: ignore[no-untyped-def]
+    """q_i += unit_k X[rows_i, lo:hi] W[k, lo:hi] for the first places i, four at a time."""
+    for n in range(0, many, 4):
+        at = places[n], places[n + 1], places[n + 2], places[n + 3]
         sums = _products(X, (rows[at[0]], rows[at[1]], rows[at[2]], rows[at[3]]), W, (k,), lo, hi)
         for j in range(4):
             q[at[j]] += unit[k] * f32(sums[j])
@@ -606,10 +611,9 @@ def _prefetch(typingctx, X, i, j):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _fetch(X, row):  # type: ignore[no-untyped-def]
+def _fetch(X, row, after):  # type: ignore[no-untyped-def]
     """Rows are drawn at random from a memory larger than any cache: the first block of each is asked for ahead, with
     that of the row after it. The rest the processor sees coming."""
-    after = (row + 1) % X.shape[0]
     for j in range(0, min(STORED_BLOCK, X.shape[1]), CACHE_LINE // X.itemsize):
         _prefetch(X, row, j)  # type: ignore[call-arg]
         _prefetch(X, after, j)
@@ -632,15 +636,18 @@ def stored_step(  # type: ignore[no-untyped-def]
     q, future, step = np.zeros(B + 1, np.float32), np.zeros(B + 1, np.float32), np.empty(B, np.float32)
     q_next, best = np.zeros((B + 1, actions), np.float32), np.full(B, -1)
     a, goes_on, own = A[rows], joined[rows], np.append(rows, rows[:1])
-    after = (own + 1) % X.shape[0]
-    inner = _by_fours(goes_on)
+    after = own + 1
+    for i in range(B + 1):
+        if after[i] == X.shape[0]:
+            after[i] = 0
+        _fetch(X, own[i], after[i])
+    inner, inside = _places(goes_on.astype(np.intp) - 1, 1)
+    mine, many = _places(a, actions)
     N, unit = _counted(X, W)
-    for row in rows:
-        _fetch(X, row)
     for lo in range(0, width, STORED_BLOCK):
         hi = min(lo + STORED_BLOCK, width)
-        for n in range(0, inner.shape[0], 4):
-            at = inner[n], inner[n + 1], inner[n + 2], inner[n + 3]
+        for n in range(0, inside[0], 4):
+            at = inner[0, n], inner[0, n + 1], inner[0, n + 2], inner[0, n + 3]
             four = after[at[0]], after[at[1]], after[at[2]], after[at[3]]
             for k in range(0, actions - 1, 2):
                 sums = _products(X, four, N, (k, k + 1), lo, hi)
@@ -648,17 +655,17 @@ def stored_step(  # type: ignore[no-untyped-def]
                     q_next[at[j], k] += unit[k] * f32(sums[2 * j])
                     q_next[at[j], k + 1] += unit[k + 1] * f32(sums[2 * j + 1])
         if actions % 2:
-            _add_products(X, after, inner, N, actions - 1, unit, lo, hi, q_next[:, -1])
+            _add_products(X, after, inner[0], inside[0], N, actions - 1, unit, lo, hi, q_next[:, -1])
         for k in range(actions):
-            _add_products(X, own, _by_fours(a == k), N, k, unit, lo, hi, q)
+            _add_products(X, own, mine[k], many[k], N, k, unit, lo, hi, q)
     for i in range(B):
         if goes_on[i]:
             best[i] = _argmax(q_next[i])
+    chosen, often = _places(best, actions)
     for k in range(actions):
-        chosen = _by_fours(best == k)
         for lo in range(0, width, STORED_BLOCK):
             hi = min(lo + STORED_BLOCK, width)
-            _add_products(X, after, chosen, N_target, k, unit_target, lo, hi, future)
+            _add_products(X, after, chosen[k], often[k], N_target, k, unit_target, lo, hi, future)
     total = f32(0.0)
     for i in range(B):
         row = rows[i]
@@ -671,10 +678,9 @@ def stored_step(  # type: ignore[no-untyped-def]
         total += abs(delta)
         step[i] = f32(eta) * delta * scale
     for k in range(actions):
-        chosen = np.flatnonzero(a == k)
         for lo in range(0, width, STORED_BLOCK):
             hi = min(lo + STORED_BLOCK, width)
-            _add_features(X, rows, chosen, step, lo, hi, W[k, lo:hi])
+            _add_features(X, rows, mine[k, : many[k]], step, lo, hi, W[k, lo:hi])
     return total
 
 
