@@ -117,7 +117,7 @@ class StateScaler(NamedTuple):
     high: Array
 
     def __call__(self, s: Array) -> Array:
-        return np.asarray((s - self.shift) / self.scale, dtype=np.float32)
+        return ((s - self.shift) / self.scale).astype(np.float32)
 
     def raw(self, z: Array) -> Array:
         """The states that were scaled to z, to its float32."""
