@@ -29,7 +29,7 @@ PARTS: dict[str, Callable[[], Iterator[micro.Row]]] = {
     "until": whole.until,
 }
 CHECKED = ("operations", "steps", "engines", "starting")
-"""What depends on this tree alone; about half an hour."""
+"""What depends on this tree alone; about ten minutes."""
 LOSS = 1.25
 LIMIT = ", ours over the limit"
 
