@@ -14,6 +14,8 @@ from fedqhd.experiment.gap import measure_gap, run_config
 from fedqhd.experiment.reference import has_reference, reference, settings_for
 from fedqhd.interfaces import Array
 from fedqhd.policy import greedy_returns, load_policy
+from fedqhd.report.figures import curves
+from fedqhd.report.gap import write
 
 
 def train(
@@ -30,8 +32,6 @@ def train(
     """
     config = config or resolve(settings)
     summary = experiment.train(config, overwrite=overwrite, resume=resume, listener=listener)
-    from fedqhd.report.figures import curves  # a third of a second, which training need not wait for
-
     curves(config.folder)
     return {**summary, "out": str(config.folder)}
 
@@ -59,8 +59,6 @@ def gap(
     if q_star is None and has_reference(c.env, c.action_repeat):
         q_star = reference(c.env, settings_for(c.env, c.gamma))[0]
     report = measure_gap(run, q_star, states=states, episodes=episodes, seed=seed)
-    from fedqhd.report.gap import write
-
     write(report, run)
     return report
 

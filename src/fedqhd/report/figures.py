@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedqhd.experiment.outcome import training_returns
 from fedqhd.files import write_bytes
@@ -26,6 +25,8 @@ def smooth(y: Array, width: int) -> Array:
 
 def curves(folder: Path) -> Path:
     """Learning curves of a run: each client thin, their mean bold."""
+    from matplotlib.figure import Figure  # a third of a second, which training need not wait for
+
     summary = json.loads((folder / "summary.json").read_text())
     returns = training_returns(folder, summary["clients"], summary["episodes"])
     width = min(SMOOTH, max(1, summary["episodes"] // 10))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -160,6 +159,8 @@ def show_advice(console: Console, advice: Mapping[str, Any]) -> None:
 
 def draw(report: Mapping[str, Any], path: Path) -> Path:
     """Left: what the anchors see. Middle: how far from the teacher, by where. Right: why, where policies go."""
+    from matplotlib.figure import Figure  # as for curves: who imports this need not wait for it
+
     rows, lam = report["clients"], report["lam"]
     figure = Figure(figsize=(14, 4.4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
