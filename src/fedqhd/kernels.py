@@ -594,6 +594,15 @@ def _add_products(X, rows, places, many, W, k, unit, lo, hi, q):  # type: ignore
             q[at[j]] += unit[k] * f32(sums[j])
 
 
+@_jit
+def _add_by_action(X, rows, places, many, step, W):  # type: ignore[no-untyped-def]
+    """W_k += sum of step_i X[rows_i] over the places i of action k."""
+    for k in range(W.shape[0]):
+        for lo in range(0, W.shape[1], STORED_BLOCK):
+            hi = min(lo + STORED_BLOCK, W.shape[1])
+            _add_features(X, rows, places[k, : many[k]], step, lo, hi, W[k, lo:hi])
+
+
 @intrinsic
 def _prefetch(typingctx, X, i, j):  # type: ignore[no-untyped-def]
     """Ask for the cache line of X[i, j] without waiting for it."""
@@ -677,10 +686,7 @@ def stored_step(  # type: ignore[no-untyped-def]
         delta = R[row] + discount[row] * value - scale * q[i]
         total += abs(delta)
         step[i] = f32(eta) * delta * scale
-    for k in range(actions):
-        for lo in range(0, width, STORED_BLOCK):
-            hi = min(lo + STORED_BLOCK, width)
-            _add_features(X, rows, mine[k, : many[k]], step, lo, hi, W[k, lo:hi])
+    _add_by_action(X, rows, mine, many, step, W)
     return total
 
 
@@ -734,12 +740,8 @@ def values(X, W, Q):  # type: ignore[no-untyped-def]
 @_jit
 def add_products(X, a, residual, b):  # type: ignore[no-untyped-def]
     """b_k += sum of residual_t X_t over the rows of action k: a row counts for its action alone."""
-    rows = np.arange(X.shape[0])
-    for k in range(b.shape[0]):
-        chosen = np.flatnonzero(a == k)
-        for lo in range(0, X.shape[1], STORED_BLOCK):
-            hi = min(lo + STORED_BLOCK, X.shape[1])
-            _add_features(X, rows, chosen, residual, lo, hi, b[k, lo:hi])
+    places, many = _places(a, b.shape[0])
+    _add_by_action(X, np.arange(X.shape[0]), places, many, residual, b)
 
 
 @_jit
