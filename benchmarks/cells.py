@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedqhd.experiment.outcome import training_returns
 
 ROOT = Path(__file__).parent.parent
+COMMAND = str(Path(sys.executable).parent / "fedqhd")
 
 
 def folder(name: str, cell: str, seed: int) -> Path:
@@ -27,10 +28,9 @@ def folder(name: str, cell: str, seed: int) -> Path:
 
 def run(name: str, cell: str, arguments: Sequence[str], seed: int) -> dict[str, Any]:
     out = folder(name, cell, seed)
-    fedqhd = str(Path(sys.executable).parent / "fedqhd")
     own = ["--seed", str(seed), "--out", str(out), "--resume"]
     own += [] if "--engine" in arguments else ["--engine", "local"]
-    command = [fedqhd, "train", *arguments, *own]
+    command = [COMMAND, "train", *arguments, *own]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     summary = json.loads((out / "summary.json").read_text())
     print(

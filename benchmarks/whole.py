@@ -14,7 +14,7 @@ from time import process_time, sleep
 from typing import Any
 
 import numpy as np
-from cells import ROOT
+from cells import COMMAND, ROOT
 from micro import Row, row
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
@@ -161,10 +161,13 @@ print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 """
 
 
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
 def command(*arguments: object) -> tuple[float, int]:
     """CPU seconds and peak bytes of `fedqhd ...`, started by a small process: a child's peak counts its parent's."""
-    line = [sys.executable, "-c", MEASURED, str(Path(sys.executable).parent / "fedqhd"), *map(str, arguments)]
-    done = subprocess.run(line, check=True, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    line = [sys.executable, "-c", MEASURED, COMMAND, *map(str, arguments)]
+    done = subprocess.run(line, check=True, stdout=subprocess.PIPE, env=ONE_THREAD)
     seconds, peak = done.stdout.split()
     return float(seconds), int(peak)
 
@@ -201,9 +204,9 @@ def fleet_run(clients: int, episodes: int) -> tuple[float, int]:
 
 def fleet() -> Iterator[Row]:
     """As many steps of five clients as of a thousand, federated as often."""
-    sizes = {5: 2000, 100: 100, 500: 20, 1000: 10}
-    spent = [[fleet_run(clients, episodes) for clients, episodes in sizes.items()] for _ in range(REPEATS)]
-    cost, memory = (dict(zip(sizes, each, strict=True)) for each in np.median(spent, axis=0).T)
+    fleets = {5: 2000, 100: 100, 500: 20, 1000: 10}
+    spent = [[fleet_run(clients, episodes) for clients, episodes in fleets.items()] for _ in range(REPEATS)]
+    cost, memory = (dict(zip(fleets, each, strict=True)) for each in np.median(spent, axis=0).T)
     for clients in (100, 1000):
         yield row(f"a step of one of {clients:,} clients, D=500, ours over the limit", "a step of one of five",
                   cost[clients] / cost[5], 1.15, at_most=True, repeats=REPEATS)  # fmt: skip
@@ -218,11 +221,10 @@ def fleet() -> Iterator[Row]:
 
 def first_episode() -> float:
     """CPU seconds from the start of `fedqhd train` until it has noted its first episode."""
-    fedqhd = str(Path(sys.executable).parent / "fedqhd")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as out:
-        line = [fedqhd, "train", "--engine", "local", "--clients", "1", "--round-episodes", "1", "--out", f"{out}/run"]
-        run = subprocess.Popen(line, stdout=subprocess.DEVNULL)
+        line = [COMMAND, "train", "--engine", "local", "--clients", "1", "--round-episodes", "1", "--out", f"{out}/run"]
+        run = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=ONE_THREAD)
         noted = Path(f"{out}/run/metrics.jsonl")
         while not (noted.exists() and noted.stat().st_size):
             if run.poll() is not None:
