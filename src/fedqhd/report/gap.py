@@ -187,13 +187,14 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
         values = [r["errors"]["policy"][name] for r in rows]
         right.bar(x + (k - 0.5) * 0.4, values, 0.36, color=COLOURS[3 + k], label=name.replace("_", " "))
     right.set(ylabel="RMS", title="Why, where policies go")
+    right.set_ylim(top=1.15 * right.get_ylim()[1])  # room for the legend
     for axes in (middle, right):
         axes.set_xticks(x, [f"{r['client']}\nD={r['D']}" for r in rows])
         axes.set_xlabel("client")
     for axes in (left, middle, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=4 if axes is middle else 1)
+        axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=1 if axes is left else 4)
     figure.suptitle(
         f"{report['env']}: {report['anchors']} anchors ({report['anchor_source']}), {report['compile']}",
         x=0.01, ha="left", fontsize=11,
