@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedqhd.experiment.outcome import training_returns
+from fedqhd.runs.outcome import training_returns
 
 ROOT = Path(__file__).parent.parent
 COMMAND = str(Path(sys.executable).parent / "fedqhd")

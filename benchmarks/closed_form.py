@@ -10,9 +10,9 @@ import numpy as np
 from cells import ROOT, curve, head, run_all
 from scipy.stats import trim_mean
 
-from fedqhd.experiment.choices import SETTINGS
-from fedqhd.experiment.outcome import LAST
 from fedqhd.report.paper import FEDQHD, final_return
+from fedqhd.runs.choices import SETTINGS
+from fedqhd.runs.outcome import LAST
 
 NAME = "closed-form"
 REPORTED = 10

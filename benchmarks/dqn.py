@@ -22,10 +22,10 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from threadpoolctl import threadpool_limits
 
-from fedqhd.envs import make_env
-from fedqhd.experiment.build import build
-from fedqhd.experiment.config import Config, resolve
-from fedqhd.experiment.run import train
+from fedqhd.envs.make import make_env
+from fedqhd.runs.build import build
+from fedqhd.runs.config import Config, resolve
+from fedqhd.runs.run import train
 
 SEEDS = (0, 1, 2)
 BESIDE = "CartPole-v1"

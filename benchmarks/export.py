@@ -15,8 +15,8 @@ import onnxruntime
 from cells import ROOT, head
 
 import fedqhd
-from fedqhd.experiment.states import policy_states
 from fedqhd.export import export
+from fedqhd.gap.states import policy_states
 
 STATES = 5000
 COMMAND = {

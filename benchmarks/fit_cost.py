@@ -10,8 +10,8 @@ import tempfile
 import numpy as np
 from cells import ROOT, head
 
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.run import train
+from fedqhd.runs.config import resolve
+from fedqhd.runs.run import train
 
 NAME, REPEATS, EPISODES = "fit-cost", 3, 100
 GOALS = {500: 1.0, 1000: 3.0, 2000: 3.0}

@@ -21,9 +21,9 @@ from fedqhd import kernels
 from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
 from fedqhd.agents.dqn import DQN, DQNSettings
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
+from fedqhd.core.protocols import Transition
 from fedqhd.encoders import RandomFourier
-from fedqhd.interfaces import Transition
-from fedqhd.theory.ridge import Ridge
+from fedqhd.linalg.ridge import Ridge
 
 B, ETA, CAPACITY, REPEATS = 32, 1e-3, 10_000, 30
 Row = dict[str, Any]

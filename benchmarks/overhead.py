@@ -11,10 +11,10 @@ from typing import Any
 
 from cells import ROOT, head
 
-from fedqhd.experiment import checkpoint, run
-from fedqhd.experiment.checkpoint import Parties
-from fedqhd.experiment.config import resolve
 from fedqhd.federation import Server
+from fedqhd.runs import checkpoint, run
+from fedqhd.runs.checkpoint import Parties
+from fedqhd.runs.config import resolve
 
 RUNS = {
     "CartPole-v1, one encoder, replay": {"setting": "homogeneous"},

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 from cells import ROOT, run_cells
 
-from fedqhd.envs import make_env
+from fedqhd.envs.make import make_env
 
 os.chdir(ROOT)
 sys.path.append(str(ROOT))

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from cells import ROOT, head
 
-from fedqhd.cli import make_parser
-from fedqhd.experiment.choices import AGGREGATORS, ATTACKS
-from fedqhd.experiment.config import FIELDS, resolve
-from fedqhd.experiment.outcome import training_returns
-from fedqhd.experiment.run import train
+from fedqhd.runs.choices import AGGREGATORS, ATTACKS
+from fedqhd.runs.config import FIELDS, resolve
+from fedqhd.runs.outcome import training_returns
+from fedqhd.runs.run import train
+from fedqhd.ui.cli import make_parser
 
 BASE = (
     "--env CartPole-v1 --setting heterogeneous --learner least-squares --dims 100 150 200 250 300 --anchors 300 "

@@ -10,18 +10,19 @@ from scipy import stats
 from scipy.linalg import subspace_angles
 from threadpoolctl import threadpool_limits
 
-from fedqhd import rng
+from fedqhd.agents.policy import load_policy
+from fedqhd.core import rng
 from fedqhd.encoders import ENCODERS
-from fedqhd.envs import make_anchors, make_env
-from fedqhd.experiment.ablation import Setting
-from fedqhd.experiment.build import make_encoder
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.member import Member
-from fedqhd.experiment.reference import CHECK_STATES, GRIDS, bellman_error, earned, reference, settings_for
-from fedqhd.policy import load_policy
-from fedqhd.theory import gap as theory
-from fedqhd.theory.geometry import Spectrum, misalignment, span
-from fedqhd.theory.ridge import compile_teacher, stacked
+from fedqhd.envs.anchors import make_anchors
+from fedqhd.envs.make import make_env
+from fedqhd.gap import bound as theory
+from fedqhd.gap.compiled import Member
+from fedqhd.gap.reference import CHECK_STATES, GRIDS, bellman_error, earned, reference, settings_for
+from fedqhd.linalg.geometry import Spectrum, misalignment, span
+from fedqhd.linalg.ridge import compile_teacher, stacked
+from fedqhd.runs.build import make_encoder
+from fedqhd.runs.config import resolve
+from fedqhd.studies.ablation import Setting
 
 SEEDS = range(5)
 

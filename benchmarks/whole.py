@@ -19,11 +19,11 @@ from micro import Row, row
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
-from fedqhd.envs import make_env
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.outcome import LAST
-from fedqhd.experiment.run import Listener, train
+from fedqhd.envs.make import make_env
 from fedqhd.report.paper import FEDQHD, final_return
+from fedqhd.runs.config import resolve
+from fedqhd.runs.outcome import LAST
+from fedqhd.runs.run import Listener, train
 
 REPEATS = 3
 # Episodes that make about 5,000 steps of five clients which have learned little.

@@ -9,7 +9,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files, InclusionLevel
 
-from fedqhd.cli import make_parser
+from fedqhd.ui.cli import make_parser
 
 ROOT = Path(__file__).parent.parent
 BESIDE = InclusionLevel.NOT_IN_NAV

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from fedqhd.core.protocols import Transition
 from fedqhd.encoders import ENCODERS
-from fedqhd.experiment.config import Config, resolve
-from fedqhd.interfaces import Transition
+from fedqhd.runs.config import Config, resolve
 
 TINY = {
     "clients": 2, "episodes": 6, "round_episodes": 4, "dims": [64, 96], "anchors": 40, "eval_episodes": 2,

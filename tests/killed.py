@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_limits
 
 import fedqhd.report.figures
 import fedqhd.report.terminal  # noqa: F401  (all that a run imports, before the forks)
-from fedqhd.cli import main
-from fedqhd.policy import model_path
+from fedqhd.agents.policy import model_path
+from fedqhd.ui.cli import main
 
 SMALL = (
     "--env CartPole-v1 --clients 3 --episodes 20 --round-episodes 2 --dims 64 96 --anchors 40 --eval-episodes 2 "

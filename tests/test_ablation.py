@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedqhd.experiment import ablation
-from fedqhd.experiment import reference as references
-from fedqhd.experiment.ablation import MODES, Setting, analytic, slope
-from fedqhd.experiment.config import resolve
+from fedqhd.gap import reference as references
 from fedqhd.report.ablation import draw
+from fedqhd.runs.config import resolve
+from fedqhd.studies import ablation
+from fedqhd.studies.ablation import MODES, Setting, analytic, slope
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ import pytest
 
 from conftest import live
 from fedqhd.agents import LEARNERS, QHDSettings
+from fedqhd.agents.memory import Replay
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Transition
 from fedqhd.encoders import RandomFourier
-from fedqhd.interfaces import FedQHDError, Transition
-from fedqhd.replay import Replay
 
 S = np.float32([[0.1, -0.3], [1.2, 0.4]])
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedqhd.experiment.choices import AGGREGATORS
-from fedqhd.experiment.choices import ATTACKS as ATTACK_NAMES
+from fedqhd.core.protocols import Episode, Like, Reply
 from fedqhd.federation import ATTACKS, COMBINE, SELECT, Attacked, Server, weighted_mean
 from fedqhd.federation.aggregate import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
-from fedqhd.federation.attacks import LITTLE, Scene
-from fedqhd.interfaces import Episode, Like, Reply
+from fedqhd.federation.wrappers.attacks import LITTLE, Scene
+from fedqhd.runs.choices import AGGREGATORS
+from fedqhd.runs.choices import ATTACKS as ATTACK_NAMES
 
 
 def replies_of(values, weights=None, name="Q"):

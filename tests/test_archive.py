@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from conftest import tiny
-from fedqhd.experiment import archive
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.outcome import training_returns
-from fedqhd.experiment.pool import Job
-from fedqhd.experiment.presets import Cell
-from fedqhd.experiment.rounds import cpu_seconds_until
-from fedqhd.experiment.run import train
-from fedqhd.experiment.tune import searched, write_record
+from fedqhd.runs.config import resolve
+from fedqhd.runs.outcome import training_returns
+from fedqhd.runs.rounds_log import cpu_seconds_until
+from fedqhd.runs.run import train
+from fedqhd.studies import archive
+from fedqhd.studies.pool import Job
+from fedqhd.studies.presets import Cell
+from fedqhd.studies.tune import searched, write_record
 from test_cli import fedqhd
 
 ROOT = Path(__file__).parent.parent

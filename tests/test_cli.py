@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fedqhd.experiment.config import FIELDS
+from fedqhd.runs.config import FIELDS
 
 SMALL = [
     "--clients",
@@ -182,7 +182,7 @@ def test_every_setting_is_a_flag():
 
 def test_help_is_light():
     """Nothing heavy is imported to print help: no numba, gymnasium, matplotlib or scipy."""
-    code = "import sys; from fedqhd.cli import make_parser; make_parser(); print(*sys.modules)"
+    code = "import sys; from fedqhd.ui.cli import make_parser; make_parser(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"numba", "gymnasium", "matplotlib", "scipy", "torch", "rich"} & set(loaded)
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from fedqhd._version import __version__
-from fedqhd.experiment import commit as module
+from fedqhd.runs import commit as module
 
 
 @pytest.fixture

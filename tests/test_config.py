@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedqhd.experiment.config import FIELDS, Config, known_keys, resolve
-from fedqhd.interfaces import FedQHDError
+from fedqhd.core.errors import FedQHDError
+from fedqhd.runs.config import FIELDS, Config, known_keys, resolve
 
 PRESETS = [p.name for p in (resources.files("fedqhd") / "configs").iterdir() if p.name.endswith(".toml")]
 

@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedqhd.cli import main
+from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.client import site
 from fedqhd.deploy.programs import is_loopback, parse_address
 from fedqhd.deploy.settings import check_server, client_settings, greeting
 from fedqhd.deploy.superlink import guarded
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.public import make_public
-from fedqhd.interfaces import FedQHDError
+from fedqhd.runs.config import resolve
+from fedqhd.runs.public import make_public
+from fedqhd.ui.cli import main
 from processes import gone_pid
 
 SERVER = {"env": "CartPole-v1", "setting": "heterogeneous", "clients": 3, "anchors": 50, "seed": 4, "out": "somewhere"}

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from conftest import tiny
-from fedqhd import files
-from fedqhd.experiment import checkpoint
-from fedqhd.experiment import run as experiment
-from fedqhd.experiment.run import train
-from fedqhd.files import checkpoints, read_arrays, write_arrays, write_bytes
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import load_policy
+from fedqhd.agents.policy import load_policy
+from fedqhd.core import files
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import checkpoints, read_arrays, write_arrays, write_bytes
+from fedqhd.runs import checkpoint
+from fedqhd.runs import run as experiment
+from fedqhd.runs.run import train
 
 HERE = Path(__file__).parent
 OPTIONS = {"setting": "heterogeneous", "learner": "online", "episodes": 10, "round_episodes": 2}

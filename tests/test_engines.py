@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from conftest import tiny
+from fedqhd.core.errors import FedQHDError
 from fedqhd.engines import LocalEngine, ProcessEngine
 from fedqhd.engines.process import shared_out
-from fedqhd.experiment import checkpoint
-from fedqhd.experiment.build import build
-from fedqhd.experiment.run import train
 from fedqhd.federation import plan_rounds, run_rounds
-from fedqhd.interfaces import FedQHDError
+from fedqhd.runs import checkpoint
+from fedqhd.runs.build import build
+from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
 
@@ -189,7 +189,7 @@ def test_a_run_may_change_its_engine_when_it_resumes(tmp_path, monkeypatch):
 
 
 def test_without_flower_its_engine_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedqhd.experiment.run.find_spec", lambda name: None)
+    monkeypatch.setattr("fedqhd.runs.run.find_spec", lambda name: None)
     with pytest.raises(FedQHDError, match=r"engine='flower' needs Flower.*fedqhd\[flower\]"):
         train(tiny(tmp_path, engine="flower"))
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedqhd.envs import ABSURD, StateScaler, make_anchors, make_env, make_scaler, random_states
-from fedqhd.interfaces import FedQHDError
+from fedqhd.core.errors import FedQHDError
+from fedqhd.envs.anchors import make_anchors
+from fedqhd.envs.make import make_env
+from fedqhd.envs.rollouts import random_states
+from fedqhd.envs.scaling import ABSURD, StateScaler, make_scaler
 from worlds import CORRIDOR
 
 

@@ -14,11 +14,12 @@ import onnxruntime
 import pytest
 
 from conftest import tiny
-from fedqhd.envs import make_env, random_states
-from fedqhd.experiment.run import train
+from fedqhd.agents.policy import load_policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.envs.make import make_env
+from fedqhd.envs.rollouts import random_states
 from fedqhd.export import export
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import load_policy
+from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
 KINDS = ("fourier", "complex", "symbolic")

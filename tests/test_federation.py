@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from fedqhd.agents import QHDSettings, ReplayQHD
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Episode, Reply
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import (
     AnchorCompile,
@@ -19,7 +21,6 @@ from fedqhd.federation import (
     run_rounds,
     weighted_mean,
 )
-from fedqhd.interfaces import Episode, FedQHDError, Reply
 
 
 class Site:

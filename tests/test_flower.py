@@ -14,7 +14,8 @@ pytest.importorskip("flwr")
 from flwr.app import ArrayRecord, Context
 
 from conftest import tiny
-from fedqhd.client import LocalClient
+from fedqhd.agents.client import LocalClient
+from fedqhd.core.errors import FedQHDError
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower.client import make_client_app
 from fedqhd.engines.flower.engine import FlowerEngine
@@ -22,10 +23,9 @@ from fedqhd.engines.flower.grid import InProcessGrid, Patience
 from fedqhd.engines.flower.records import array_record, payload_of
 from fedqhd.engines.flower.simulation import SimulationEngine
 from fedqhd.engines.flower.strategy import FedQHD
-from fedqhd.experiment.build import build, make_server
-from fedqhd.experiment.simulated import open_site
 from fedqhd.federation import plan_rounds, run_rounds
-from fedqhd.interfaces import FedQHDError
+from fedqhd.runs.build import build, make_server
+from fedqhd.runs.simulated import open_site
 from test_engines import state_of
 from worlds import CORRIDOR
 

@@ -11,16 +11,17 @@ import tomli_w
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from fedqhd import rng as generators
+from fedqhd.agents.memory import Replay, Trajectories
+from fedqhd.agents.model import MLP, Readout
+from fedqhd.agents.policy import Policy
+from fedqhd.core import rng as generators
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import read_arrays, write_arrays
+from fedqhd.core.protocols import Transition
 from fedqhd.encoders import ENCODERS
-from fedqhd.envs import StateScaler
-from fedqhd.experiment.config import FIELDS, Config, resolve
-from fedqhd.files import read_arrays, write_arrays
-from fedqhd.interfaces import FedQHDError, Transition
-from fedqhd.models import MLP, Readout
-from fedqhd.policy import Policy
-from fedqhd.replay import Replay, Trajectories
-from fedqhd.theory.ridge import Ridge, compile_teacher, objective
+from fedqhd.envs.scaling import StateScaler
+from fedqhd.linalg.ridge import Ridge, compile_teacher, objective
+from fedqhd.runs.config import FIELDS, Config, resolve
 
 FILES = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

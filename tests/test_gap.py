@@ -11,18 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedqhd.encoders import ENCODERS
-from fedqhd.theory import gap
-from fedqhd.theory.geometry import (
-    Spectrum,
-    gram,
-    misalignment,
-    principal_angles,
-    span,
-    stacked_weights,
-    states_needed,
-)
-from fedqhd.theory.normal import leave_one_out
-from fedqhd.theory.ridge import compile_teacher, stacked
+from fedqhd.gap import bound as gap
+from fedqhd.linalg.geometry import Spectrum, gram, misalignment, principal_angles, span, stacked_weights, states_needed
+from fedqhd.linalg.normal import leave_one_out
+from fedqhd.linalg.ridge import compile_teacher, stacked
 
 SHAPES = [(60, 20), (20, 60), (30, 30)]
 

@@ -10,18 +10,19 @@ from PIL import Image
 
 import fedqhd
 from conftest import tiny
-from fedqhd.envs import make_env
-from fedqhd.experiment import advise as advising
-from fedqhd.experiment import exchange, limits
-from fedqhd.experiment.advise import Bench, advise, of_run
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.gap import measure_gap, verdict
-from fedqhd.experiment.member import members
-from fedqhd.experiment.reference import has_reference
-from fedqhd.experiment.run import train
-from fedqhd.files import read_arrays, write_arrays
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import greedy_returns, load_policy, model_path
+from fedqhd.agents.policy import greedy_returns, load_policy, model_path
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import read_arrays, write_arrays
+from fedqhd.envs.make import make_env
+from fedqhd.gap import advise as advising
+from fedqhd.gap import measure
+from fedqhd.gap.advise import Bench, advise, of_run
+from fedqhd.gap.compiled import members
+from fedqhd.gap.measure import measure_gap, verdict
+from fedqhd.gap.reference import has_reference
+from fedqhd.runs import exchange
+from fedqhd.runs.config import resolve
+from fedqhd.runs.run import train
 from test_cli import fedqhd as command
 from test_run import same
 
@@ -130,7 +131,7 @@ def test_a_corner_holds_clients_back_with_rounded_features_too(tmp_path, corner,
 
 
 def test_the_exchange_survives_an_interruption(tmp_path, monkeypatch):
-    from fedqhd.experiment import run as experiment
+    from fedqhd.runs import run as experiment
 
     whole, cut = (tiny(tmp_path / name, **SETTINGS) for name in ("whole", "cut"))
     train(whole)
@@ -174,7 +175,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
 
 
 def test_what_would_not_fit_is_refused_with_the_need(run, monkeypatch):
-    monkeypatch.setattr(limits, "free_memory", lambda: 1000)
+    monkeypatch.setattr(measure, "free_memory", lambda: 1000)
     with pytest.raises(FedQHDError, match=r"anchors=80 and 96 real features need .* GB .* choose fewer anchors"):
         measure_gap(run)
 

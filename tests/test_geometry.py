@@ -7,7 +7,7 @@ import pytest
 
 from fedqhd.agents.td import q_values, semi_gradient, td_error
 from fedqhd.encoders import ENCODERS
-from fedqhd.theory.geometry import largest_eigenvalue, normalised_step
+from fedqhd.linalg.geometry import largest_eigenvalue, normalised_step
 
 
 @pytest.mark.parametrize(("m", "D"), [(300, 40), (40, 300)])

@@ -12,8 +12,9 @@ from numba import njit
 from fedqhd import kernels
 from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Transition, real_view
 from fedqhd.encoders import ENCODERS
-from fedqhd.interfaces import FedQHDError, Transition, real_view
 
 # Kernels work in float32: phases of a few turns carry errors of 1e-6, and sums of R products
 # of features and weights of order one grow them to about 1e-5.

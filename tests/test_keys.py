@@ -16,10 +16,10 @@ pytest.importorskip("flwr")
 
 from cryptography import x509
 
-from fedqhd.cli import main
+from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy import commands
 from fedqhd.deploy.keys import certify, check_certificate, client_keys, make_keys, server_keys
-from fedqhd.interfaces import FedQHDError
+from fedqhd.ui.cli import main
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,14 @@ import pytest
 from conftest import tiny
 from fedqhd import kernels
 from fedqhd.agents import LeastSquaresQHD, QHDSettings, least_squares
+from fedqhd.agents.memory import Trajectories
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Reply, Transition, real_view
 from fedqhd.encoders import ENCODERS, RandomFourier
-from fedqhd.experiment import limits
-from fedqhd.experiment.run import train
 from fedqhd.federation import NormalExchange, PrecisionCompile
-from fedqhd.interfaces import FedQHDError, Reply, Transition, real_view
-from fedqhd.replay import Trajectories
-from fedqhd.theory.normal import BLOCK, ConjugateGradients, Factors, NormalEquations, add_grams, leave_one_out, whole
+from fedqhd.linalg.normal import BLOCK, ConjugateGradients, Factors, NormalEquations, add_grams, leave_one_out, whole
+from fedqhd.runs import limits
+from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
 S = np.float32([[0.1, -0.3], [1.2, 0.4]])

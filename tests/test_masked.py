@@ -10,11 +10,11 @@ pytest.importorskip("flwr")
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
 
 from conftest import tiny
+from fedqhd.core.errors import FedQHDError
 from fedqhd.engines.flower.grid import Patience
-from fedqhd.experiment.build import build, make_server
-from fedqhd.experiment.config import resolve
 from fedqhd.federation import plan_rounds, run_rounds
-from fedqhd.interfaces import FedQHDError
+from fedqhd.runs.build import build, make_server
+from fedqhd.runs.config import resolve
 from test_flower import Faulty, local_run, make_engine
 from worlds import CORRIDOR
 

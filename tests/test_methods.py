@@ -15,15 +15,16 @@ from torch.nn import functional as F
 from conftest import live, tiny
 from fedqhd.agents import QHDSettings, ReplayQHD
 from fedqhd.agents.dqn import DQN, DQNSettings
+from fedqhd.agents.model import MLP
+from fedqhd.agents.policy import load_policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Episode, Reply, Transition
 from fedqhd.encoders import RandomFourier
 from fedqhd.engines import LocalEngine
-from fedqhd.envs import make_env
-from fedqhd.experiment.build import build
-from fedqhd.experiment.run import train
+from fedqhd.envs.make import make_env
 from fedqhd.federation import AnchorCompile, Distilled, ParameterAverage, Truncated, plan_rounds, run_rounds
-from fedqhd.interfaces import Episode, FedQHDError, Reply, Transition
-from fedqhd.models import MLP
-from fedqhd.policy import load_policy
+from fedqhd.runs.build import build
+from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
 METHODS = [

@@ -14,14 +14,14 @@ from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch, RBFSam
 import fedqhd
 from conftest import TINY, live, tiny
 from fedqhd.agents import LEARNERS, QHDSettings
+from fedqhd.agents.policy import load_policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.rng import generator
 from fedqhd.encoders import RandomFourier, draw_encoder
-from fedqhd.envs import make_env
-from fedqhd.experiment import checkpoint
-from fedqhd.experiment.gap import measure_gap
-from fedqhd.experiment.run import train
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import load_policy
-from fedqhd.rng import generator
+from fedqhd.envs.make import make_env
+from fedqhd.gap.measure import measure_gap
+from fedqhd.runs import checkpoint
+from fedqhd.runs.run import train
 from own_things import Waves, waves
 
 SKLEARN = ["sklearn.kernel_approximation:" + name for name in ("RBFSampler", "Nystroem", "PolynomialCountSketch")]

@@ -7,8 +7,8 @@ import pytest
 
 import fedqhd
 from conftest import TINY
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import load_policy
+from fedqhd.agents.policy import load_policy
+from fedqhd.core.errors import FedQHDError
 from own_things import plain_mean
 
 SETTING = {**TINY, "env": "CartPole-v1", "setting": "heterogeneous", "clients": 3}

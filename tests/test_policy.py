@@ -8,11 +8,11 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
 from conftest import tiny
+from fedqhd.agents.policy import Policy, greedy_returns, load_policy
 from fedqhd.agents.td import q_values
-from fedqhd.envs import make_env
-from fedqhd.experiment.run import train
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import Policy, greedy_returns, load_policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.envs.make import make_env
+from fedqhd.runs.run import train
 
 
 @pytest.fixture(scope="module")

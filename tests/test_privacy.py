@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import tiny
-from fedqhd.cli import main
-from fedqhd.experiment.build import build
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.run import train
-from fedqhd.interfaces import FedQHDError
-from fedqhd.privacy import Privacy, privatised
-from fedqhd.theory.privacy import delta_of, epsilon_of
+from fedqhd.core.errors import FedQHDError
+from fedqhd.federation.wrappers.accountant import delta_of, epsilon_of
+from fedqhd.federation.wrappers.privacy import Privacy, privatised
+from fedqhd.runs.build import build
+from fedqhd.runs.config import resolve
+from fedqhd.runs.run import train
+from fedqhd.ui.cli import main
 from worlds import CORRIDOR
 
 DP = {"setting": "heterogeneous", "dp_clip": 3.0, "dp_noise": 0.7, "env": CORRIDOR}

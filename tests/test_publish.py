@@ -53,7 +53,7 @@ def test_the_doctor_names_what_is_there_and_what_is_not(monkeypatch):
     assert "missing" not in done.stdout
     from rich.console import Console
 
-    from fedqhd.report import doctor
+    from fedqhd.ui import doctor
 
     real = doctor.version
     monkeypatch.setattr(doctor, "version", lambda package: "" if package in ("onnx", "numba") else real(package))

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedqhd.envs import make_env
-from fedqhd.experiment import reference as module
-from fedqhd.experiment.reference import GRIDS, bellman_error, earned, path_of, reference, settings_for, transitions
-from fedqhd.interfaces import FedQHDError
-from fedqhd.theory.grid import grid_points, interpolation, value_iteration
+from fedqhd.core.errors import FedQHDError
+from fedqhd.envs.make import make_env
+from fedqhd.gap import reference as module
+from fedqhd.gap.grid import grid_points, interpolation, value_iteration
+from fedqhd.gap.reference import GRIDS, bellman_error, earned, path_of, reference, settings_for, transitions
 
 COARSE = dataclasses.replace(GRIDS["MountainCar-v0"], points=(101, 101))
 

@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
-from fedqhd.experiment.choices import SETTINGS
-from fedqhd.experiment.presets import ENVS, METHODS, cells
 from fedqhd.report import paper, tables
 from fedqhd.report.collect import row
+from fedqhd.runs.choices import SETTINGS
+from fedqhd.studies.presets import ENVS, METHODS, cells
 from test_cli import fedqhd
 
 LEVEL = {"CartPole-v1": 400.0, "Acrobot-v1": -100.0, "LunarLander-v3": 150.0, "MountainCar-v0": -130.0}

@@ -15,26 +15,16 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from fedqhd import reproduce as command
-from fedqhd.cli import make_parser
-from fedqhd.experiment import tune
-from fedqhd.experiment.choices import DQN_METHODS
-from fedqhd.experiment.config import FIELDS, resolve
-from fedqhd.experiment.pool import send
-from fedqhd.experiment.presets import (
-    METHODS,
-    Cell,
-    cells,
-    job_config,
-    parse_set,
-    seeds,
-    settings,
-    start,
-    tuned,
-)
-from fedqhd.experiment.suite import Plan, main_jobs
-from fedqhd.report.board import Board
 from fedqhd.report.policies import film
+from fedqhd.runs.choices import DQN_METHODS
+from fedqhd.runs.config import FIELDS, resolve
+from fedqhd.studies import tune
+from fedqhd.studies.pool import send
+from fedqhd.studies.presets import METHODS, Cell, cells, job_config, parse_set, seeds, settings, start, tuned
+from fedqhd.studies.suite import Plan, main_jobs
+from fedqhd.ui import reproduce as command
+from fedqhd.ui.board import Board
+from fedqhd.ui.cli import make_parser
 from test_cli import fedqhd
 
 TINY = [

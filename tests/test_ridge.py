@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge as SklearnRidge
 
-from fedqhd.theory.ridge import Ridge, compile_teacher, objective, stacked
+from fedqhd.linalg.ridge import Ridge, compile_teacher, objective, stacked
 
 
 def problem(m, D, seed=0, kind=float, A=2, scale=1.0):

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from conftest import tiny
+from fedqhd.agents.policy import load_policy
+from fedqhd.core.errors import FedQHDError
 from fedqhd.engines import LocalEngine
-from fedqhd.experiment import checkpoint
-from fedqhd.experiment.build import build, make_encoder
-from fedqhd.experiment.run import train
 from fedqhd.federation import plan_rounds, run_rounds
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import load_policy
+from fedqhd.runs import checkpoint
+from fedqhd.runs.build import build, make_encoder
+from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
 BOTH = pytest.mark.parametrize("setting", ["homogeneous", "heterogeneous"])
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(tmp_path, settin
 
 def test_bits_do_not_depend_on_the_number_of_blas_threads(tmp_path):
     """In fresh processes, since a library reads its number of threads once. Large enough for BLAS to split the work."""
-    code = "import sys; from conftest import tiny; from fedqhd.experiment.run import train;" \
+    code = "import sys; from conftest import tiny; from fedqhd.runs.run import train;" \
            "train(tiny(sys.argv[1], setting='heterogeneous', dims=[700, 900], anchors=600))"  # fmt: skip
     for threads in ("1", "2"):
         env = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "PYTHONPATH": "tests"}
@@ -223,7 +223,7 @@ class Poisoned(gymnasium.Wrapper):
 
 
 def test_a_reward_that_is_not_finite_stops_the_run_and_keeps_what_was_written(tmp_path, monkeypatch):
-    from fedqhd.experiment import build as module
+    from fedqhd.runs import build as module
 
     monkeypatch.setattr(module, "make_env", lambda env_id, **_: Poisoned(gymnasium.make(env_id)))
     with pytest.raises(FedQHDError, match=r"client 0, episode 5: step 0 .* reward nan"):

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
-from fedqhd.experiment.outcome import final_returns, training_returns
-from fedqhd.experiment.run import train
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Episode, Like, Reply
 from fedqhd.federation import AnchorCompile, Member, ParameterAverage, Server, run_rounds
 from fedqhd.federation.validate import Refused, check_reply
-from fedqhd.interfaces import Episode, FedQHDError, Like, Reply
+from fedqhd.runs.outcome import final_returns, training_returns
+from fedqhd.runs.run import train
 
 MEMBERS = [Member("a"), Member("b"), Member("c", None)]
 EXPECTS = {"Q": Like((4, 2), "f"), "p": Like((3,), "f", least=0.0)}

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("ray")
 
-from fedqhd.cli import main
+from fedqhd.ui.cli import main
 from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree
 
 pytestmark = pytest.mark.federation

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from fedqhd import api
+from fedqhd.agents.model import MLP, Readout
+from fedqhd.agents.policy import load_policy
 from fedqhd.encoders import ENCODERS
-from fedqhd.experiment import ablation, outcome, robustness, suite
-from fedqhd.experiment import reference as references
-from fedqhd.experiment.archive import EXTRA
-from fedqhd.experiment.presets import Cell, parse_set
-from fedqhd.experiment.robustness import damaged, endure, factors, quantise
-from fedqhd.experiment.rounds import cpu_seconds_until
-from fedqhd.experiment.suite import DAMAGED, Plan, ablation_jobs, main_job, robustness_jobs, scalability_job
-from fedqhd.models import MLP, Readout
-from fedqhd.policy import load_policy
+from fedqhd.gap import reference as references
 from fedqhd.report import studies, study_tables
 from fedqhd.report.study_tables import studies as told
+from fedqhd.runs import outcome
+from fedqhd.runs.rounds_log import cpu_seconds_until
+from fedqhd.studies import ablation, robustness, suite
+from fedqhd.studies.archive import EXTRA
+from fedqhd.studies.presets import Cell, parse_set
+from fedqhd.studies.robustness import damaged, endure, factors, quantise
+from fedqhd.studies.suite import DAMAGED, Plan, ablation_jobs, main_job, robustness_jobs, scalability_job
 from test_cli import fedqhd
 from test_reproduce import TINY
 

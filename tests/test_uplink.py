@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.run import train
-from fedqhd.interfaces import Like
-from fedqhd.uplink import CODES, decode, encode, rounded, sent_bytes, shortened
+from fedqhd.core.protocols import Like
+from fedqhd.federation.wrappers.uplink import CODES, decode, encode, rounded, sent_bytes, shortened
+from fedqhd.runs.config import resolve
+from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
 DTYPES = st.sampled_from([np.float32, np.float64, np.complex64])

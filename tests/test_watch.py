@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from conftest import tiny
-from fedqhd.experiment import checkpoint
-from fedqhd.experiment.run import train
-from fedqhd.interfaces import FedQHDError
-from fedqhd.report.watch import HOST, Watched, handler, lines_after, serve
+from fedqhd.core.errors import FedQHDError
+from fedqhd.runs import checkpoint
+from fedqhd.runs.run import train
+from fedqhd.ui.watch import HOST, Watched, handler, lines_after, serve
 from test_cli import fedqhd
 from worlds import CORRIDOR
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from fedqhd.cli import main
+from fedqhd.ui.cli import main
 
 sys.exit(main())

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.experiment import advise as advising
-from fedqhd.experiment import run as experiment
-from fedqhd.experiment.config import Config, resolve
-from fedqhd.experiment.gap import measure_gap, run_config
-from fedqhd.experiment.reference import has_reference, reference, settings_for
-from fedqhd.interfaces import Array
-from fedqhd.policy import greedy_returns, load_policy
+from fedqhd.agents.policy import greedy_returns, load_policy
+from fedqhd.core.protocols import Array
+from fedqhd.gap import advise as advising
+from fedqhd.gap.measure import measure_gap, run_config
+from fedqhd.gap.reference import has_reference, reference, settings_for
 from fedqhd.report.figures import curves
 from fedqhd.report.gap import write
+from fedqhd.runs import run as experiment
+from fedqhd.runs.config import Config, resolve
 
 
 def train(

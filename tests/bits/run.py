@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -24,8 +25,8 @@ PLAIN = {
         "X86_V3 X86_V4 AVX512_ICL AVX512_SPR SSE41 POPCNT SSE42 AVX F16C FMA3 AVX2 "
         "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL"
     ),
-    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2_Usable,-AVX2,-FMA_Usable,-FMA,-FMA4_Usable,-FMA4,-AVX512F_Usable,-AVX512F",
-    "PYTHONPATH": str(HERE.parent),
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2_Usable,-AVX2,-FMA_Usable,-FMA,-FMA4_Usable,-FMA4,-AVX512F",
+    "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
     "PYTHONWARNINGS": "ignore",
 }
 CLOCKS = ("wall_seconds", "cpu_seconds", "split_seconds", "version", "commit")
@@ -34,7 +35,7 @@ CLOCKS = ("wall_seconds", "cpu_seconds", "split_seconds", "version", "commit")
 
 def fingerprint(folder: Path) -> dict[str, str]:
     """Hashes of a finished run: its episodes, its models and last exchange, and its summary."""
-    from fedqhd.files import read_arrays
+    from fedqhd.core.files import read_arrays
 
     models = hashlib.sha256()
     for path in sorted((folder / "models").glob("*.npz")):
@@ -59,8 +60,8 @@ def needs_flower(file: Path) -> bool:
 
 
 def main(out: Path, names: list[str]) -> None:
-    from fedqhd.experiment.config import resolve
-    from fedqhd.experiment.run import train
+    from fedqhd.runs.config import resolve
+    from fedqhd.runs.run import train
 
     files = [HERE / f"{n}.toml" for n in names] or [f for f in sorted(HERE.glob("*.toml")) if not needs_flower(f)]
     for file in files:

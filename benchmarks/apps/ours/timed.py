@@ -6,7 +6,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedqhd.deploy.server import options, serve
-from fedqhd.experiment.run import Listener
+from fedqhd.runs.run import Listener
 
 app = ServerApp()
 

@@ -13,11 +13,13 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import softmax
 
-from fedqhd import kernels, rng
+from fedqhd import kernels
 from fedqhd.agents.exploration import Exploration
-from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, under
-from fedqhd.models import MLP
-from fedqhd.replay import Replay
+from fedqhd.agents.memory import Replay
+from fedqhd.agents.model import MLP
+from fedqhd.core import rng
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array, Model, Payload, Transition, under
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from fedqhd import kernels
+from fedqhd.agents.memory import Trajectories
 from fedqhd.agents.qhd import QHD
-from fedqhd.interfaces import Array, FedQHDError, Payload, Transition, under
-from fedqhd.replay import Trajectories
-from fedqhd.theory.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out, whole
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array, Payload, Transition, under
+from fedqhd.linalg.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out, whole
 
 log = logging.getLogger(__name__)
 

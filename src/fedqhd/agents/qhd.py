@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd import kernels, rng
+from fedqhd import kernels
 from fedqhd.agents.exploration import Exploration
+from fedqhd.agents.memory import Replay
+from fedqhd.agents.model import Readout
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
+from fedqhd.core import rng
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array, Model, Payload, Transition, real_view, under
 from fedqhd.encoders import BaseEncoder
-from fedqhd.interfaces import Array, FedQHDError, Model, Payload, Transition, real_view, under
-from fedqhd.models import Readout
-from fedqhd.replay import Replay
-from fedqhd.theory.ridge import Ridge
+from fedqhd.linalg.ridge import Ridge
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedqhd.interfaces import Array
+from fedqhd.core.protocols import Array
 
 
 def q_values(X: Array, W: Array) -> Array:

@@ -16,17 +16,18 @@ from typing import Any
 
 from flwr.app import Context
 
-from fedqhd.client import LocalClient
+from fedqhd.agents.client import LocalClient
+from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.client import Site, make_client_app
-from fedqhd.envs import StateScaler, make_env
-from fedqhd.experiment.build import make_client, make_federation, member
-from fedqhd.experiment.config import Config
-from fedqhd.experiment.limits import check_size
-from fedqhd.experiment.outcome import evaluate
-from fedqhd.experiment.private import largest
-from fedqhd.experiment.public import Public, make_public
-from fedqhd.interfaces import FedQHDError
+from fedqhd.envs.make import make_env
+from fedqhd.envs.scaling import StateScaler
+from fedqhd.runs.build import make_client, make_federation, member
+from fedqhd.runs.config import Config
+from fedqhd.runs.limits import check_size
+from fedqhd.runs.outcome import evaluate
+from fedqhd.runs.private import largest
+from fedqhd.runs.public import Public, make_public
 
 log = logging.getLogger("fedqhd")
 

@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from fedqhd.files import write_bytes
-from fedqhd.interfaces import FedQHDError
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import write_bytes
 
 Key = ec.EllipticCurvePrivateKey
 ALWAYS = ("127.0.0.1", "localhost")

@@ -16,8 +16,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import IO
 
+from fedqhd.core.errors import FedQHDError
 from fedqhd.engines.flower import QUIET
-from fedqhd.interfaces import FedQHDError
 
 HERE = Path(sys.executable).parent
 PATIENCE = 10.0

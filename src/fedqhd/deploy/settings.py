@@ -10,8 +10,8 @@ from typing import Any
 
 import tomli_w
 
-from fedqhd.experiment.config import FIELDS, Config, known_keys, read_toml, resolve
-from fedqhd.interfaces import FedQHDError
+from fedqhd.core.errors import FedQHDError
+from fedqhd.runs.config import FIELDS, Config, known_keys, read_toml, resolve
 
 SERVERS = (
     "method", "clients", "episodes", "round_episodes", "action_repeat", "gamma", "weights", "exchange", "temperature",

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import damaged, read_arrays
+from fedqhd.core.protocols import Array, Payload
 from fedqhd.encoders.adapters import OwnEncoder, own_encoder, rebuilt
 from fedqhd.encoders.base import BaseEncoder, DrawnEncoder
 from fedqhd.encoders.fourier import ComplexFourier, RandomFourier
 from fedqhd.encoders.symbolic import Symbolic
-from fedqhd.files import damaged, read_arrays
-from fedqhd.interfaces import Array, FedQHDError, Payload
 
 ENCODERS: dict[str, type[DrawnEncoder]] = {e.name: e for e in (RandomFourier, ComplexFourier, Symbolic)}
 

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd import named, rng
+from fedqhd.core import named, rng
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import damaged
+from fedqhd.core.protocols import SPAN, Array, Payload
 from fedqhd.encoders.base import NO_ITEMS, NO_OMEGA, NO_PHASE, BaseEncoder
-from fedqhd.files import damaged
-from fedqhd.interfaces import SPAN, Array, FedQHDError, Payload
 from fedqhd.kernels import GIVEN
 
 Map = Callable[[Array], Any]

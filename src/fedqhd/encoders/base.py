@@ -10,8 +10,9 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fedqhd import kernels
-from fedqhd.files import write_arrays
-from fedqhd.interfaces import Array, FedQHDError
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import write_arrays
+from fedqhd.core.protocols import Array
 
 # What a kernel is given for an array that an encoder does not have.
 NO_OMEGA = np.zeros((0, 0), np.float32)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedqhd.core.protocols import Array
 from fedqhd.encoders.base import NO_ITEMS, NO_PHASE, DrawnEncoder
-from fedqhd.interfaces import Array
 from fedqhd.kernels import COMPLEX, FOURIER, cosines
 
 TURN = 2 * np.pi

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedqhd.core.protocols import SPAN, Array
 from fedqhd.encoders.base import NO_OMEGA, DrawnEncoder
-from fedqhd.interfaces import SPAN, Array
 from fedqhd.kernels import SYMBOLIC
 
 LEVELS = 129

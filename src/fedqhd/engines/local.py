@@ -7,8 +7,8 @@ from functools import partial
 from time import process_time
 from typing import Any, TypeVar
 
-from fedqhd.client import LocalClient, ignore
-from fedqhd.interfaces import Episode, Federation, Payload, Reply, under
+from fedqhd.agents.client import LocalClient, ignore
+from fedqhd.core.protocols import Episode, Federation, Payload, Reply, under
 
 T = TypeVar("T")
 

@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection, wait
 from time import process_time
 from typing import Any, NamedTuple, TypeVar
 
-from fedqhd.client import LocalClient, ignore
+from fedqhd.agents.client import LocalClient, ignore
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Episode, Federation, Payload, Reply
 from fedqhd.engines.local import Reachable
-from fedqhd.interfaces import Episode, Federation, FedQHDError, Payload, Reply
 
 T = TypeVar("T")
 Tell = Callable[[Episode], None]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fedqhd._version import __version__
+from fedqhd.agents.policy import Policy, load_policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import write_bytes
 from fedqhd.export.c import header
 from fedqhd.export.onnx import model
 from fedqhd.export.python import script
-from fedqhd.files import write_bytes
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import Policy, load_policy
 
 FORMATS: Mapping[str, Callable[[Policy, str], bytes]] = {"onnx": model, "numpy": script, "c": header}
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedqhd.envs import states_met
+from fedqhd.agents.policy import Policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array, Payload
+from fedqhd.envs.rollouts import states_met
 from fedqhd.export.parts import kind_of, readout
-from fedqhd.interfaces import Array, FedQHDError, Payload
-from fedqhd.policy import Policy
 
 STATE_BITS = 10
 """A scaled variable is counted in 1/1024, within +-32."""

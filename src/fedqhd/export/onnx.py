@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from fedqhd.agents.model import MLP
+from fedqhd.agents.policy import Policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array
 from fedqhd.export.parts import kind_of, readout
-from fedqhd.interfaces import Array, FedQHDError
-from fedqhd.models import MLP
-from fedqhd.policy import Policy
 
 OPSET, IR = 17, 8
 """Old enough for runtimes of some years' standing."""

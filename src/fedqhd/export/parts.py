@@ -6,9 +6,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from fedqhd.interfaces import Array, FedQHDError
-from fedqhd.models import MLP, Readout
-from fedqhd.policy import Policy
+from fedqhd.agents.model import MLP, Readout
+from fedqhd.agents.policy import Policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array
 
 
 def kind_of(policy: Policy, format: str, able: Collection[str]) -> str:

@@ -7,10 +7,10 @@ import textwrap
 
 import numpy as np
 
+from fedqhd.agents.model import MLP
+from fedqhd.agents.policy import Policy
+from fedqhd.core.protocols import Array
 from fedqhd.export.parts import kind_of, readout
-from fedqhd.interfaces import Array
-from fedqhd.models import MLP
-from fedqhd.policy import Policy
 
 HEAD = '''"""ABOUT
 

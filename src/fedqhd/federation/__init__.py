@@ -1,13 +1,13 @@
 """What clients and server exchange."""
 
 from fedqhd.federation.aggregate import COMBINE, SELECT, own_rule, weighted_mean
-from fedqhd.federation.attacks import ATTACKS, Attacked
 from fedqhd.federation.baselines import Distilled, Independent, Truncated
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
 from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, TeacherAnchors, Terms, VisitedAnchors, choose
 from fedqhd.federation.rounds import plan_rounds, run_rounds
 from fedqhd.federation.server import Server
 from fedqhd.federation.validate import Member
+from fedqhd.federation.wrappers.attacks import ATTACKS, Attacked
 
 __all__ = [
     "ATTACKS",

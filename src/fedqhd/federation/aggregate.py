@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fedqhd import named
-from fedqhd.interfaces import Array, FedQHDError, Reply
+from fedqhd.core import named
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array, Reply
 
 TOLERANCE = {"values": 10.0, "advantages": 2.5}
 """`auto` leaves out a reply that is further from the centre than this many median distances. Honest clients may be

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fedqhd.core.protocols import Array, Client, Like, Payload, Reply
 from fedqhd.federation.aggregate import weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile, Combine
-from fedqhd.interfaces import Array, Client, Like, Payload, Reply
 
 
 class Independent:

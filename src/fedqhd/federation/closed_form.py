@@ -7,10 +7,11 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Agent, Array, Client, Like, Payload, Reply, real_view
 from fedqhd.federation.aggregate import COMBINE, weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile
-from fedqhd.interfaces import Agent, Array, Client, FedQHDError, Like, Payload, Reply, real_view
-from fedqhd.theory.normal import Factors
+from fedqhd.linalg.normal import Factors
 
 
 class Solver(Agent, Protocol):

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array, Client, Federation, Like, Payload, Reply
 from fedqhd.federation.aggregate import weighted_mean
 from fedqhd.federation.validate import Member
-from fedqhd.interfaces import Array, Client, Federation, FedQHDError, Like, Payload, Reply
 
 Combine = Callable[[Sequence[Reply], str], Array]
 """(replies, name) -> what the server makes of the arrays of that name."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Engine, Federation, Payload, Reply
 from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.federation.server import Server
-from fedqhd.interfaces import Engine, Federation, FedQHDError, Payload, Reply
 
 
 def plan_rounds(episodes: int, round_episodes: int) -> list[int]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd import rng
+from fedqhd.core import rng
+from fedqhd.core.protocols import Episode, Like, Payload, Reply, under
 from fedqhd.federation.aggregate import SELECT, stack
 from fedqhd.federation.validate import Member, Refused, check_reply
-from fedqhd.interfaces import Episode, Like, Payload, Reply, under
 
 log = logging.getLogger(__name__)
 

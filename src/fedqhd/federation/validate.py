@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedqhd.interfaces import Like, Payload, Reply
+from fedqhd.core.protocols import Like, Payload, Reply
 
 
 class Member(NamedTuple):

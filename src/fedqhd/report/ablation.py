@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from fedqhd.experiment.ablation import MODES, slope
 from fedqhd.report.figures import smooth
+from fedqhd.studies.ablation import MODES, slope
 
 STYLE = {"overwrite": ("#d55e00", "--", "s"), "warm-start": ("#0072b2", "-", "o")}
 Rows = Sequence[Mapping[str, Any]]

@@ -11,10 +11,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedqhd.experiment.ablation import MODES, slope
-from fedqhd.experiment.presets import METHODS
 from fedqhd.report import paper
 from fedqhd.report.tables import Rows, of, scores
+from fedqhd.studies.ablation import MODES, slope
+from fedqhd.studies.presets import METHODS
 
 # Okabe and Ito's colours, told apart by everybody, and a dash of its own for each method besides.
 STYLE: Mapping[str, Mapping[str, Any]] = {

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.experiment.outcome import training_returns
-from fedqhd.experiment.presets import PRESETS, Cell, cells, given, seeds
-from fedqhd.experiment.suite import Plan, main_job
-from fedqhd.files import write_bytes
+from fedqhd.core.files import write_bytes
 from fedqhd.report.figures import smooth
 from fedqhd.report.stats import band, describe
+from fedqhd.runs.outcome import training_returns
+from fedqhd.studies.presets import PRESETS, Cell, cells, given, seeds
+from fedqhd.studies.suite import Plan, main_job
 
 SMOOTH, EVERY = 20, 5
 """Of a learning curve: episodes that a point is the mean of, and between two points."""

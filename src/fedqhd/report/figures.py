@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.experiment.outcome import training_returns
-from fedqhd.files import write_bytes
-from fedqhd.interfaces import Array
+from fedqhd.core.files import write_bytes
+from fedqhd.core.protocols import Array
+from fedqhd.runs.outcome import training_returns
 
 SMOOTH = 20
 

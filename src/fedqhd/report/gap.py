@@ -12,10 +12,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from fedqhd.experiment.advise import flags
-from fedqhd.experiment.gap import verdict
-from fedqhd.experiment.states import SOURCES
-from fedqhd.files import write_bytes
+from fedqhd.core.files import write_bytes
+from fedqhd.gap.advise import flags
+from fedqhd.gap.measure import verdict
+from fedqhd.gap.states import SOURCES
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fedqhd import rng
-from fedqhd.interfaces import FedQHDError
-from fedqhd.policy import Policy
+from fedqhd.agents.policy import Policy
+from fedqhd.core import rng
+from fedqhd.core.errors import FedQHDError
 
 WIDTH = 320
 FRAMES_A_SECOND = 25

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedqhd.experiment.presets import ENVS, Cell
-from fedqhd.experiment.suite import Plan, main_job
-from fedqhd.policy import load_policy
+from fedqhd.agents.policy import load_policy
 from fedqhd.report.play import play
+from fedqhd.studies.presets import ENVS, Cell
+from fedqhd.studies.suite import Plan, main_job
 
 SHOWN = (Cell("fedqhd", "", "heterogeneous"), Cell("fedqhd", "", "homogeneous"))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import stats
 
-from fedqhd.interfaces import Array
+from fedqhd.core.protocols import Array
 
 RESAMPLES = 2000
 LEVEL = 0.95

@@ -11,17 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.experiment.ablation import ANCHORS, DIMENSIONS, MODES, Setting, analytic, slope, trained
-from fedqhd.experiment.archive import EXTRA
-from fedqhd.experiment.commit import commit
-from fedqhd.experiment.config import resolve
-from fedqhd.experiment.outcome import passed, training_returns
-from fedqhd.experiment.pool import Job
-from fedqhd.experiment.presets import ENVS, Cell, given
-from fedqhd.experiment.reference import reference
-from fedqhd.experiment.robustness import endurance
-from fedqhd.experiment.rounds import cpu_seconds_until
-from fedqhd.experiment.suite import (
+from fedqhd.core.files import write_bytes
+from fedqhd.gap.reference import reference
+from fedqhd.report import paper
+from fedqhd.report.ablation import draw
+from fedqhd.report.collect import Row, all_seeds, command, read_json, write_json
+from fedqhd.report.stats import describe
+from fedqhd.runs.commit import commit
+from fedqhd.runs.config import resolve
+from fedqhd.runs.outcome import passed, training_returns
+from fedqhd.runs.rounds_log import cpu_seconds_until
+from fedqhd.studies.ablation import ANCHORS, DIMENSIONS, MODES, Setting, analytic, slope, trained
+from fedqhd.studies.archive import EXTRA
+from fedqhd.studies.pool import Job
+from fedqhd.studies.presets import ENVS, Cell, given
+from fedqhd.studies.robustness import endurance
+from fedqhd.studies.suite import (
     ABLATED,
     DAMAGED,
     SCALES,
@@ -35,11 +40,6 @@ from fedqhd.experiment.suite import (
     scalability_job,
     scaled,
 )
-from fedqhd.files import write_bytes
-from fedqhd.report import paper
-from fedqhd.report.ablation import draw
-from fedqhd.report.collect import Row, all_seeds, command, read_json, write_json
-from fedqhd.report.stats import describe
 
 LAST_SCALED = 30
 """Episodes at the end that the paper's scalability is measured on."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedqhd.experiment.presets import ENVS, Cell, cells
-from fedqhd.experiment.suite import DAMAGED
 from fedqhd.report import paper
 from fedqhd.report.collect import read_json
 from fedqhd.report.tables import Rows, markdown, name, of
+from fedqhd.studies.presets import ENVS, Cell, cells
+from fedqhd.studies.suite import DAMAGED
 
 SHOWN = [("zeroed", 0.1), ("zeroed", 0.3), ("zeroed", 0.6), ("zeroed", 0.9), ("flipped", 0.1), ("flipped", 0.4),
          ("noised", 0.1), ("noised", 0.5), ("noised", 0.9), *(("bits", k) for k in (8, 4, 2, 1))]  # fmt: skip

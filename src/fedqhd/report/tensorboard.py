@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedqhd.interfaces import FedQHDError
+from fedqhd.core.errors import FedQHDError
 from fedqhd.report.collect import read_json
 
 Point = tuple[str, str, int, float]

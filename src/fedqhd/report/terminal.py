@@ -13,11 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedqhd.experiment.config import Config
-from fedqhd.experiment.limits import all_feature_bytes, kept_as
-from fedqhd.experiment.private import said
-from fedqhd.experiment.run import Listener
-from fedqhd.interfaces import Episode, Reply
+from fedqhd.core.protocols import Episode, Reply
+from fedqhd.runs.config import Config
+from fedqhd.runs.limits import all_feature_bytes, kept_as
+from fedqhd.runs.private import said
+from fedqhd.runs.run import Listener
 
 RECENT = 20
 """Episodes that the shown mean return covers."""

@@ -12,12 +12,13 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from threadpoolctl import threadpool_limits
 
-from fedqhd.client import LocalClient
+from fedqhd.agents.client import LocalClient
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import checkpoints, number_of, read_checkpoint, write_checkpoint
+from fedqhd.core.protocols import Federation
 from fedqhd.engines.flower.masked import is_masked, mask, write_masked
 from fedqhd.engines.flower.records import ABOUT, METRICS, Card, Order, read_order, write_card, write_reply
 from fedqhd.federation import Member, Terms
-from fedqhd.files import checkpoints, number_of, read_checkpoint, write_checkpoint
-from fedqhd.interfaces import Federation, FedQHDError
 
 log = logging.getLogger(__name__)
 

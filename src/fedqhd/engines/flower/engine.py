@@ -13,13 +13,14 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedqhd.client import LocalClient, ignore
+from fedqhd.agents.client import LocalClient, ignore
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Episode, Payload, Reply
 from fedqhd.engines.flower import masked
 from fedqhd.engines.flower.grid import Patience, Post
 from fedqhd.engines.flower.records import METRICS, Card, Order, read_card, read_reply, write_greeting, write_order
 from fedqhd.federation import Member, Terms
 from fedqhd.federation.validate import Refused
-from fedqhd.interfaces import Episode, FedQHDError, Payload, Reply
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

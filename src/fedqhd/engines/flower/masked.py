@@ -14,10 +14,11 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
 from flwr.serverapp import Grid
 
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array, Payload, Reply
 from fedqhd.engines.flower.grid import Patience, Post
 from fedqhd.engines.flower.records import ABOUT, METRICS, ghosts, shapes, write_reply
-from fedqhd.interfaces import Array, FedQHDError, Payload, Reply
-from fedqhd.uplink import as_real
+from fedqhd.federation.wrappers.uplink import as_real
 
 log = logging.getLogger(__name__)
 

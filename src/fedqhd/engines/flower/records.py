@@ -10,9 +10,9 @@ import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from fedqhd.core.protocols import Array, Episode, Payload, Reply
 from fedqhd.federation import Member, Terms
-from fedqhd.interfaces import Array, Episode, Payload, Reply
-from fedqhd.uplink import Coded, decode, shortened
+from fedqhd.federation.wrappers.uplink import Coded, decode, shortened
 
 ARRAYS, METRICS, ABOUT = "arrays", "metrics", "about"
 """The three records of a message."""

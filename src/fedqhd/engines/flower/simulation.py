@@ -16,12 +16,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from fedqhd.client import LocalClient
+from fedqhd.agents.client import LocalClient
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import read_checkpoint, write_checkpoint
+from fedqhd.core.protocols import Array, Payload, under
 from fedqhd.engines.flower.client import KEPT
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.process import cores
-from fedqhd.files import read_checkpoint, write_checkpoint
-from fedqhd.interfaces import Array, FedQHDError, Payload, under
 
 T = TypeVar("T")
 START = 300.0

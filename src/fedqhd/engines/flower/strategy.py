@@ -8,10 +8,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from fedqhd.core.protocols import Federation
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.records import array_record, payload_of
 from fedqhd.federation import Server
-from fedqhd.interfaces import Federation
 
 
 class FedQHD(Strategy):

@@ -1,0 +1,1 @@
+"""Protocols and records, errors, generators, files: what everything else is built on."""

@@ -1,0 +1,47 @@
+"""One numpy Generator per (seed, client, purpose); there is no global random state anywhere."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from fedqhd.core.protocols import Array
+
+PUBLIC = -1
+"""The "client" whose draws everyone shares: scaler, anchors, a common encoder."""
+
+
+def _sequence(seed: int, client: int, purpose: str, index: int = 0) -> np.random.SeedSequence:
+    return np.random.SeedSequence([seed, client + 1, zlib.crc32(purpose.encode()), index])
+
+
+def generator(seed: int, client: int, purpose: str) -> np.random.Generator:
+    """The generator of one client for one purpose; other purposes never disturb it."""
+    return np.random.Generator(np.random.PCG64(_sequence(seed, client, purpose)))
+
+
+def env_seed(seed: int, client: int, purpose: str, episode: int) -> int:
+    """The seed an environment is reset with, so an episode does not depend on those before it."""
+    return int(_sequence(seed, client, purpose, episode).generate_state(1)[0] >> 1)
+
+
+def pack(rng: np.random.Generator) -> Array:
+    """A PCG64 generator's state as six 64-bit words, which any file format can hold."""
+    state = rng.bit_generator.state
+    words = [state["state"]["state"], state["state"]["inc"]]
+    split = [w >> shift & 0xFFFFFFFFFFFFFFFF for w in words for shift in (64, 0)]
+    return np.array([*split, state["has_uint32"], state["uinteger"]], dtype=np.uint64)
+
+
+def unpack(words: Array) -> np.random.Generator:
+    """The generator that `pack` described."""
+    s_hi, s_lo, i_hi, i_lo, has_uint32, uinteger = (int(w) for w in words)
+    rng = np.random.Generator(np.random.PCG64())
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": s_hi << 64 | s_lo, "inc": i_hi << 64 | i_lo},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
+    }
+    return rng

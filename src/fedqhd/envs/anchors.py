@@ -1,0 +1,50 @@
+"""The anchor states that all clients share: from rollouts, from the box, or from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array
+from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
+from fedqhd.envs.scaling import StateScaler
+
+
+def make_anchors(
+    source: str,
+    m: int,
+    file: str,
+    env: gymnasium.Env[Array, np.int64],
+    scaler: StateScaler,
+    rng: np.random.Generator,
+    steps: int = ROLLOUT_STEPS,
+) -> Array:
+    """The first anchor states, scaled, (m, n): from random rollouts, uniform in the box, half of each, or a file."""
+    if source == "file":
+        return scaler(read_states(file, len(scaler.shift)))
+    rollouts = {"rollout": m, "teacher": m, "uniform": 0, "mix": m - m // 2}[source]
+    met = random_states(env, max(steps, 2 * m), rng)
+    chosen = met[rng.choice(len(met), rollouts, replace=False)]
+    uniform = rng.uniform(scaler.low, scaler.high, (m - rollouts, len(scaler.low)))
+    return scaler(np.vstack([chosen, uniform]))
+
+
+def read_states(file: str, n: int) -> Array:
+    """Raw states from an .npy file, or the first array of an .npz."""
+    if not Path(file).is_file():
+        raise FedQHDError(f"anchor_file={file!r} does not exist: give an .npy or .npz file of states")
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        states = loaded if isinstance(loaded, np.ndarray) else loaded[loaded.files[0]]
+        states = np.asarray(states, dtype=np.float64)
+    except Exception as error:
+        raise FedQHDError(f"anchor_file={file!r} cannot be read as an .npy or .npz file of numbers: {error}") from error
+    if states.ndim != 2 or states.shape[1] != n or not len(states):
+        raise FedQHDError(f"anchor_file={file!r} holds an array of shape {states.shape}: (m, {n}) is needed")
+    if not np.isfinite(states).all():
+        row = int(np.argwhere(~np.isfinite(states))[0][0])
+        raise FedQHDError(f"anchor_file={file!r} has a value that is not finite in row {row}: give finite states")
+    return states

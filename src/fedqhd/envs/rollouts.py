@@ -1,0 +1,36 @@
+"""States that a policy meets: random play, or any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from fedqhd.core.protocols import Array
+
+ROLLOUT_STEPS = 5_000
+"""Random steps by which states are scaled and anchors found."""
+
+
+def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator) -> Array:
+    """States met by uniformly random actions, (steps, n)."""
+    actions = int(env.action_space.n)  # type: ignore[attr-defined]
+    return states_met(env, steps, rng, lambda s: rng.integers(actions))
+
+
+def states_met(
+    env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator, act: Callable[[Array], Any]
+) -> Array:
+    """States that a policy meets, episode after episode, (steps, n)."""
+    states = np.empty((steps, *env.observation_space.shape))  # type: ignore[misc]
+    done = True
+    for i in range(steps):
+        if done:
+            states[i], _ = env.reset(seed=int(rng.integers(2**31)))
+            done = False
+        else:
+            states[i], _, terminated, truncated, _ = env.step(act(states[i - 1]))
+            done = terminated or truncated
+    return states

@@ -1,1 +1,0 @@
-"""A run from settings to result files."""

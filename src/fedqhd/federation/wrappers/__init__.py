@@ -1,0 +1,1 @@
+"""What wraps any federation or engine: privacy, the precision of replies, attacks."""

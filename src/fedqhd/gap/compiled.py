@@ -1,0 +1,83 @@
+"""A client of an exchange as the gap sees it: features, weights before and after, anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedqhd.agents.model import Readout
+from fedqhd.agents.policy import Policy, greedy_returns, load_policy
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Array
+from fedqhd.encoders import BaseEncoder
+from fedqhd.envs.scaling import StateScaler
+from fedqhd.gap import bound as theory
+from fedqhd.linalg.geometry import stacked_weights
+from fedqhd.linalg.ridge import stacked
+from fedqhd.runs.config import Config
+from fedqhd.runs.exchange import Exchange
+
+BLOCK = 2048
+Values = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One client of the exchange: its features, its weights before and after, and the anchors it compiled at."""
+
+    index: int
+    encoder: BaseEncoder
+    before: Array
+    after: Array
+    anchors: Array
+
+    def features(self, Z: Array) -> Array:
+        return np.asarray(stacked(self.encoder(Z)), np.float64)
+
+    @property
+    def p(self) -> int:
+        return self.encoder.D * (2 if np.dtype(self.encoder.dtype).kind == "c" else 1)
+
+    def project(self, states: Array, values: Values) -> Array:
+        """Real weights of the function of its span nearest to `values`, in the mean square over the states."""
+
+        def blocks() -> Iterator[tuple[Array, Array]]:
+            for lo in range(0, len(states), BLOCK):
+                yield self.features(states[lo : lo + BLOCK]), values(states[lo : lo + BLOCK])
+
+        return theory.project(blocks())
+
+    def q(self, Z: Array, W: Array) -> Array:
+        """Values of real weights, a block at a time."""
+        return np.vstack([self.features(Z[lo : lo + BLOCK]) @ W for lo in range(0, len(Z), BLOCK)])
+
+    def greedy(self, W: Array, scaler: StateScaler, c: Config, episodes: int, seed: int) -> float:
+        """Mean return of the greedy policy of real weights W in the nominal environment."""
+        D = self.encoder.D
+        weights = W[:D] + 1j * W[D:] if self.p > D else W
+        model = Readout(self.encoder, weights.astype(self.encoder.dtype))
+        policy = Policy(model, scaler, c.env, action_repeat=c.action_repeat)
+        env = policy.make_env()
+        returns = greedy_returns(policy, env, episodes, seed, self.index)
+        env.close()
+        return float(returns.mean())
+
+
+def members(run: str | Path, ex: Exchange) -> list[Member]:
+    """The QHD clients of the exchange; others have no features to compile into."""
+    found = []
+    for i, old in enumerate(ex.before):
+        new = load_policy(run, i).model
+        if isinstance(old, Readout) and isinstance(new, Readout):
+            for name, W in (("before", old.W), ("after", new.W)):
+                if not np.isfinite(W).all():
+                    raise FedQHDError(
+                        f"client {i} of run={str(run)!r} has weights {name} the exchange that are not finite"
+                    )
+            found.append(Member(i, old.encoder, stacked_weights(old.W), stacked_weights(new.W), ex.anchors))
+    if not found:
+        raise FedQHDError(f"run={str(run)!r} has no QHD client: only those compile a teacher by a ridge solve")
+    return found

@@ -1,0 +1,124 @@
+"""The clients' projections of a reference Q*, the angles between their spans, and the gap of each to its own oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedqhd.agents.policy import Policy
+from fedqhd.core.protocols import Array
+from fedqhd.envs.scaling import StateScaler
+from fedqhd.gap import bound as theory
+from fedqhd.gap.compiled import Member
+from fedqhd.linalg.geometry import Spectrum, misalignment, principal_angles, span, states_needed
+from fedqhd.runs.config import Config
+from fedqhd.runs.exchange import Exchange
+
+ANGLE_STATES = 8000
+"""Pairs of encoders whose angles need more states than this are left out: their SVD would take minutes."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What all clients are measured on."""
+
+    config: Config
+    scaler: StateScaler
+    fit: Array
+    held: dict[str, Array]
+    episodes: int
+    seed: int
+
+    def greedy(self, member: Member, W: Array) -> float:
+        return member.greedy(W, self.scaler, self.config, self.episodes, self.seed)
+
+
+def rms(x: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(x))))
+
+
+Bases = dict[int, Array]
+
+
+def make_bases(clients: Sequence[Member], states: Array) -> Bases:
+    """Orthonormal bases of those spans that are small enough for an angle with another."""
+    small = [m for m in clients if any(states_needed(m.p, o.p) <= ANGLE_STATES for o in clients if o is not m)]
+    return {m.index: span(m.features(states)) for m in small}
+
+
+def _sine(a: Member, b: Member, bases: Bases) -> float:
+    """The larger of ||(I - Pi_a) Pi_b|| and ||(I - Pi_b) Pi_a||: where D differs, the larger span sticks out."""
+    if a is b:
+        return 0.0
+    if a.p != b.p or states_needed(a.p, b.p) > ANGLE_STATES:
+        return 1.0
+    return max(misalignment(bases[a.index], bases[b.index]), misalignment(bases[b.index], bases[a.index]))
+
+
+def angles(clients: Sequence[Member], bases: Bases) -> list[dict[str, Any]]:
+    """Principal angles of each pair that is small enough, in degrees, and both ||(I - Pi_i) Pi_j||."""
+    rows = []
+    for i, a in enumerate(clients):
+        for b in clients[i + 1 :]:
+            row: dict[str, Any] = {"pair": [a.index, b.index], "states_needed": states_needed(a.p, b.p)}
+            if row["states_needed"] <= ANGLE_STATES:
+                U, V = bases[a.index], bases[b.index]
+                degrees = np.degrees(principal_angles(U, V))
+                row |= {
+                    "smallest": float(degrees[0]), "median": float(np.median(degrees)), "largest": float(degrees[-1]),
+                    "misalignment": [misalignment(U, V), misalignment(V, U)],
+                }  # fmt: skip
+            rows.append(row)
+    return rows
+
+
+class Oracles:
+    """The clients' projections of Q*, and the gap of each against its own."""
+
+    def __init__(self, clients: Sequence[Member], ex: Exchange, world: World, reference: Policy, bases: Bases) -> None:
+        self.clients, self.world = clients, world
+
+        def q_star(Z: Array) -> Array:
+            # The reference scales states in its own way.
+            return reference.q(world.scaler.raw(Z)).astype(np.float64)
+
+        truth = q_star(world.fit)
+        self.weights = [m.project(world.fit, q_star) for m in clients]
+        self.B = float(np.linalg.norm(truth, axis=0).max())
+        rest = [truth - m.q(world.fit, W) for m, W in zip(clients, self.weights, strict=True)]
+        self.epsilon = np.array([np.linalg.norm(e, axis=0).max() for e in rest])
+        pi = np.array([ex.pi[m.index] for m in clients])
+        self.pi = pi / pi.sum()
+        self.teacher = sum(
+            p * m.features(ex.anchors) @ W for p, m, W in zip(self.pi, clients, self.weights, strict=True)
+        )
+        self.anchors = ex.anchors
+        self.sines = np.array([[_sine(a, b, bases) for b in clients] for a in clients])
+        self.q_star = q_star
+
+    def of(self, member: Member, anchors: Spectrum) -> dict[str, Any]:
+        world, k = self.world, self.clients.index(member)
+        W_hat, X, lam = self.weights[k], member.features(self.anchors), world.config.lam
+        parts = theory.split(anchors, self.teacher, X, W_hat, lam)
+        warm = theory.split(anchors, self.teacher, X, W_hat, lam, W_hat)
+        h = theory.h_bar(k, self.B, self.sines, self.epsilon, self.pi)
+        bound = theory.gap_bound(anchors, h, W_hat, parts, lam)
+        held = np.vstack(list(world.held.values()))
+        Phi, truth = member.features(held), self.q_star(held)
+        oracle = Phi @ W_hat
+        after = theory.measure(oracle, Phi @ member.after)
+        greedy_oracle, greedy_after = world.greedy(member, W_hat), world.greedy(member, member.after)
+        return {
+            "bound": {**bound._asdict(), "total": bound.total, "B": self.B, "epsilon": float(self.epsilon[k])},
+            "static_gap": theory.measure(Phi @ parts.total, np.zeros_like(oracle))._asdict(),
+            "static_gap_warm_start": theory.measure(Phi @ warm.total, np.zeros_like(oracle))._asdict(),
+            "gap": after._asdict(),
+            "gap_before": theory.measure(oracle, Phi @ member.before)._asdict(),
+            "compilation_error": after.max,
+            "representation_rms": rms(oracle - truth),
+            "greedy_oracle": greedy_oracle,
+            "policy_value_gap": greedy_oracle - greedy_after,
+        }

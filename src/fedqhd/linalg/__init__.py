@@ -1,0 +1,1 @@
+"""Linear algebra of the method: ridge solves, normal equations, the geometry of features."""

@@ -1,0 +1,122 @@
+"""What came of a run: its clients, evaluated, and its summary."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedqhd._version import __version__
+from fedqhd.agents import LeastSquaresQHD
+from fedqhd.agents.client import SPLIT, LocalClient
+from fedqhd.agents.policy import Policy, greedy_returns, model_path
+from fedqhd.core.protocols import Array
+from fedqhd.envs.scaling import StateScaler
+from fedqhd.federation import Server
+from fedqhd.runs.build import World, liars
+from fedqhd.runs.choices import DQN_METHODS
+from fedqhd.runs.commit import commit
+from fedqhd.runs.config import Config
+from fedqhd.runs.limits import all_feature_bytes, kept_as
+
+LAST = 100
+"""The final return is the mean over this many last episodes."""
+
+
+def training_returns(folder: Path, clients: int, episodes: int) -> Array:
+    """The return of every training episode of every client, (N, episodes); NaN where none was recorded.
+
+    More columns than `episodes` where rounds had to be repeated.
+    """
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    returns = np.full((clients, max(episodes, *(1 + row["episode"] for row in rows))), np.nan)
+    for row in rows:
+        returns[row["client"], row["episode"]] = row["return"]
+    return returns
+
+
+def final_returns(returns: Array) -> Array:
+    """Each client's mean over the LAST episodes that it played; NaN for one that played none."""
+    last = [row[~np.isnan(row)][-LAST:] for row in returns]
+    return np.array([row.mean() if len(row) else np.nan for row in last])
+
+
+def passed(returns: Array, goal: float) -> int | None:
+    """The first episode by which the mean of the LAST episodes of all clients has come up to a goal."""
+    total = np.cumsum(np.append(0.0, returns.mean(axis=0)))
+    above = np.flatnonzero(total[LAST:] - total[:-LAST] >= LAST * goal)
+    return LAST + int(above[0]) if len(above) else None
+
+
+def happened(c: Config, server: Server) -> dict[str, Any]:
+    """What became of replies that were not simply averaged, counted by client (and reason), and of rounds."""
+    replies: dict[str, dict[str, int]] = {"refused": {}, "absent": {}, "left out": {}, "late": {}}
+    for key, count in sorted(server.counts.items()):
+        kind, _, who = key.partition("/")
+        if kind in replies:
+            replies[kind][who] = count
+    lying = {"attack": c.attack, "liars": liars(c)} if c.attack != "none" else {}
+    return {"aggregate": c.aggregate, "replies": replies, "rounds_repeated": server.counts["repeated"], **lying}
+
+
+class Outcome(NamedTuple):
+    """What came of a client: greedy returns, at home and in the nominal environment, and how often it learned."""
+
+    greedy: list[float]
+    nominal: list[float]
+    updates: int
+    alarms: int | None
+
+
+def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
+    """Save a client's model and play it."""
+    policy = Policy(client.agent.model(), scaler, c.env, client.agent.epsilon, c.action_repeat)
+    policy.save(model_path(c.folder, client.index))
+    greedy, nominal = [], []
+    for site, env in enumerate(client.envs, start=client.index):
+        greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
+        if c.dynamics:
+            nominal.append(greedy_returns(policy, policy.make_env(), c.eval_episodes, c.seed, site).mean())
+    alarms = client.agent.alarms if isinstance(client.agent, LeastSquaresQHD) else None
+    return Outcome(greedy, nominal, client.agent.updates, alarms)
+
+
+def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict[str, Any]) -> dict[str, Any]:
+    """What came out of a run. A client on another machine may have been gone in the end: its greedy return is None, and
+    the mean is that of the others."""
+    greedy, nominal = [x for o in outcomes for x in o.greedy], [x for o in outcomes for x in o.nominal]
+    final = final_returns(training_returns(c.folder, c.clients, c.episodes))
+    seconds = totals["seconds"]
+    alarms = [o.alarms for o in outcomes if o.alarms is not None]
+    return {
+        "env": c.env,
+        "method": c.method,
+        "setting": c.setting,
+        "learner": "dqn" if c.method in DQN_METHODS else c.learner,
+        "protocol": type(world.federation).__name__,
+        "seed": c.seed,
+        "clients": c.clients,
+        "episodes": c.episodes,
+        "final_return": float(np.nanmean(final)),
+        "greedy_return": float(np.nanmean(greedy)),
+        "final_return_per_client": [float(x) for x in final],
+        "greedy_return_per_client": [None if math.isnan(x) else float(x) for x in greedy],
+        "env_steps": totals["steps"],
+        "wall_seconds": seconds["wall"],
+        "cpu_seconds": seconds["cpu"],
+        "split_seconds": {name: seconds[name] for name in (*SPLIT, "logging")},
+        "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
+        "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
+        "features": kept_as(c),
+        "feature_bytes": all_feature_bytes(c),
+        "agents": len(outcomes),
+        "updates": sum(o.updates for o in outcomes),
+        **({"fit_alarms": sum(alarms)} if alarms else {}),
+        **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
+        "version": __version__,
+        "commit": commit(),
+    }

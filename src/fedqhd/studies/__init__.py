@@ -1,0 +1,1 @@
+"""Many runs: the tables and figures of the paper, and ours."""

@@ -1,0 +1,138 @@
+"""The cells of the paper's tables, and the settings behind each: `paper`, as it states them, and `tuned`, ours."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedqhd.core.errors import FedQHDError
+from fedqhd.runs.choices import DQN_METHODS, SETTINGS
+from fedqhd.runs.config import FIELDS, Config, read_toml, resolve
+
+ENVS = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MountainCar-v0")
+METHODS = (
+    "independent-qhd", "truncated-fedavg-qhd", "fedavg-dqn", "distilled-feddqn", "fedqhd", "oracle-qhd", "oracle-dqn",
+)  # fmt: skip
+"""In the order of the paper's table; oracles, which pool the data of all clients, at the end."""
+PRESETS = ("tuned", "paper")
+WIDTHS = (64, 96, 128)
+"""Of the networks of a heterogeneous federation, cycled; the paper says 128 and nothing about others."""
+CONFIGS = Path(str(resources.files("fedqhd"))) / "configs"
+TUNED = CONFIGS / "tuned"
+
+
+class Cell(NamedTuple):
+    """A field of the main table."""
+
+    method: str
+    env: str
+    setting: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.env}-{self.method}-{self.setting}"
+
+    @property
+    def source(self) -> Cell:
+        """Whose runs these are. With one encoder nothing is truncated: it is Algorithm 1, to the bit. And one network
+        on pooled data, as wide as the widest, is the same whatever the clients would have had."""
+        if self.method == "truncated-fedavg-qhd" and self.setting == "homogeneous":
+            return self._replace(method="fedqhd")
+        return self._replace(setting="homogeneous") if self.method == "oracle-dqn" else self
+
+
+def cells(
+    methods: Sequence[str] = METHODS, envs: Sequence[str] = ENVS, settings: Sequence[str] = SETTINGS
+) -> list[Cell]:
+    """Every cell of the table, in its order. Networks of different widths have no parameters to average."""
+    every = (Cell(m, e, s) for e, s, m in product(envs, settings, methods))
+    return [c for c in every if (c.method, c.setting) != ("fedavg-dqn", "heterogeneous")]
+
+
+def seeds(preset: str, cell: Cell) -> range:
+    """The reporting seeds; those from 100 on are for tuning."""
+    return range(3 if preset == "paper" else 10 if cell.source.method in ("fedqhd", "independent-qhd") else 5)
+
+
+def given(cell: Cell) -> dict[str, Any]:
+    return {"method": cell.method, "env": cell.env, "setting": cell.setting}
+
+
+def paper(cell: Cell) -> dict[str, Any]:
+    """What configs/presets/paper.toml says of a cell."""
+    tables = read_toml(CONFIGS / "presets" / "paper.toml")
+    own = {k: v for k, v in tables.items() if not isinstance(v, dict)}
+    own |= tables[cell.setting] | (tables["dqn"] if cell.method in DQN_METHODS else {})
+    return own | given(cell)
+
+
+def start(cell: Cell) -> dict[str, Any]:
+    """Where tuning starts: each environment's hand-made settings, least squares for QHD, a minibatch every four steps
+    for DQN."""
+    own: dict[str, Any] = given(cell)
+    if cell.method not in DQN_METHODS:
+        return own | {"learner": "least-squares"}
+    if cell.setting == "heterogeneous":
+        own["widths"] = list(WIDTHS)
+    c = resolve(own)
+    if c.update_every < 4:
+        # A target that followed at every update follows as fast at every fourth. Episodes are short here at first:
+        # on seed 100, who waits for 1000 steps has learned nothing after 150 of them, who waits for 200 is at 300.
+        tau = min(1.0, c.target_tau * 4 / c.target_steps)
+        own |= {"update_every": 4, "target_steps": 4, "target_tau": tau, "learning_starts": 200}
+    return own | {"gradient_steps": 1}
+
+
+def tuned(cell: Cell, folder: Path = TUNED) -> dict[str, Any] | None:
+    """What the tuner chose for a cell, or None where it has not been there."""
+    file = folder / f"{cell.env}.toml"
+    chosen = read_toml(file).get(cell.source.method, {}).get(cell.source.setting) if file.exists() else None
+    return None if chosen is None else {**chosen, **given(cell.source)}
+
+
+def settings(preset: str, cell: Cell, folder: Path = TUNED) -> dict[str, Any]:
+    """What is given to a run of a cell, over the environment's own defaults; the method is that which runs."""
+    if preset == "paper":
+        return paper(cell.source)
+    return tuned(cell, folder) or start(cell.source)
+
+
+def job_config(out: Path, cell: Cell, seed: int, own: Mapping[str, Any]) -> Config:
+    """A run of a cell in a folder that is its own: other settings, another folder."""
+    c = resolve({**own, "seed": seed, "engine": "local"})
+    others = {k: getattr(c, k) for k, f in FIELDS.items() if getattr(c, k) != f.default}
+    for name in ("seed", "engine", "out"):
+        others.pop(name, None)
+    mark = zlib.crc32(json.dumps(others, sort_keys=True).encode())
+    return resolve({**own, "seed": seed, "engine": "local", "out": str(out / cell.source.name / f"{seed}-{mark:08x}")})
+
+
+def parse_set(words: Sequence[str]) -> dict[str, Any]:
+    """Settings for all runs, from NAME=VALUE; a tuple's values are parted by commas."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or name not in FIELDS:
+            raise FedQHDError(f"set={word!r} is no setting: give NAME=VALUE, e.g. episodes=100; names as in train")
+        found[name] = parse_value(name, text)
+    return found
+
+
+def parse_value(name: str, text: str) -> Any:
+    kind = FIELDS[name].default
+
+    def one(part: str, like: Any) -> Any:
+        try:
+            return type(like)(part)
+        except ValueError:
+            raise FedQHDError(f"set='{name}={text}' has the wrong type: {type(like).__name__} is needed") from None
+
+    if isinstance(kind, tuple):
+        like = kind[0] if kind else 0.0 if name.startswith("scale") else ""
+        return [one(part, like) for part in text.split(",")]
+    return one(text, kind)

@@ -1,1 +1,0 @@
-"""Pure mathematics of compilation; imports nothing else of the package."""

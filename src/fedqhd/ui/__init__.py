@@ -1,0 +1,1 @@
+"""What a person meets: commands, the terminal, the watch page, films."""

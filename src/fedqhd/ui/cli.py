@@ -1,0 +1,309 @@
+"""The command line, `fedqhd COMMAND ...`; `fedqhd --help` lists the commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import typing
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fedqhd._version import __version__
+from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.deploy.cli import add_federate, run_federate
+from fedqhd.runs.choices import DQN_METHODS
+from fedqhd.runs.config import FIELDS, TYPES, Config, resolve
+from fedqhd.ui.reproduce import add_report, add_reproduce, run_report, run_reproduce
+
+QHD_SETTINGS = {
+    "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
+    "fit_lam", "ridge", "sweeps", "trace", "damping", "refit", "clip", "explore", "bonus", "exchange",
+}  # fmt: skip
+
+
+STOP = (signal.SIGINT, signal.SIGTERM)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, but every complaint is one sentence like all our others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise FedQHDError(f"{message}; see '{self.prog} --help'")
+
+
+def weights(words: list[str]) -> str | tuple[float, ...]:
+    """The name of a rule, or a number for each client."""
+    try:
+        return tuple(float(w) for w in words)
+    except ValueError:
+        return " ".join(words)
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """A flag for every setting of Config; only those given show up in the result."""
+    for name, f in FIELDS.items():
+        kind, choices = TYPES[name], f.metadata["choices"]
+        options: dict[str, Any] = {"type": kind}
+        if name == "weights":
+            options = {"type": str, "nargs": "+"}
+        elif typing.get_origin(kind) is tuple:
+            options = {"type": typing.get_args(kind)[0], "nargs": "+"}
+        default = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
+        text = f.metadata["help"] + (f" ({default})" if default != "" else "")
+        metavar = "|".join(choices) if choices else name.rsplit("_")[-1].upper()
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", help=text, metavar=metavar, default=argparse.SUPPRESS, **options
+        )
+
+
+def make_parser() -> Parser:
+    parser = Parser(prog="fedqhd", description="Federated Q-learning in function space.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"fedqhd {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = commands.add_parser(
+        "train", help="train a federation", allow_abbrev=False,
+        description="Train a federation. Defaults in brackets; those of the environment's file in configs/ stand over "
+        "them, --config over those, and flags over all.",
+    )  # fmt: skip
+    train.add_argument(
+        "--config", default="", metavar="FILE", help="TOML file of settings, named as the flags with _ for -"
+    )
+    train.add_argument("--overwrite", action="store_true", help="replace the run that --out holds")
+    train.add_argument("--resume", action="store_true", help="go on with the run that --out holds")
+    train.add_argument("--profile", action="store_true", help="say where the time went")
+    add_settings(train)
+
+    evaluate = commands.add_parser("evaluate", help="greedy returns of a finished run", allow_abbrev=False)
+    evaluate.add_argument("run", metavar="RUN", help="folder of a finished run")
+    evaluate.add_argument("--episodes", type=int, default=100, help="fresh episodes a client (100)")
+    evaluate.add_argument("--seed", type=int, default=1, help="seed of the episodes (1)")
+
+    play = commands.add_parser(
+        "play", help="watch a trained policy: a window, or a GIF where there is no screen", allow_abbrev=False
+    )
+    play.add_argument("run", metavar="RUN", help="folder of a finished run")
+    play.add_argument("--client", type=int, default=0, help="whose policy (0)")
+    play.add_argument(
+        "--gif", default="", metavar="FILE", help="write a GIF there, screen or not (without a screen: RUN/play.gif)"
+    )
+    play.add_argument("--seed", type=int, default=0, help="seed of the episode (0)")
+
+    export = commands.add_parser(
+        "export", help="a trained policy as ONNX, one Python file or a C header", allow_abbrev=False
+    )
+    export.add_argument("run", metavar="RUN", help="folder of a finished run")
+    export.add_argument("--client", type=int, default=0, help="whose policy (0)")
+    export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="what to write")
+    export.add_argument("--out", required=True, metavar="FILE", help="where to")
+
+    watch = commands.add_parser(
+        "watch", help="a page in the browser that follows a run, on this machine alone", allow_abbrev=False
+    )
+    watch.add_argument("run", metavar="RUN", help="folder of a run, also one that is still going")
+    watch.add_argument("--port", type=int, default=8765, help="port of 127.0.0.1 (8765); 0: any that is free")
+
+    commands.add_parser(
+        "doctor", help="what is installed, which extras are missing, how fast the kernels are here", allow_abbrev=False
+    )
+    completion = commands.add_parser(
+        "completion", help="a script that completes commands and flags in a shell", allow_abbrev=False,
+        description='For bash: eval "$(fedqhd completion bash)" in ~/.bashrc; for zsh: a file _fedqhd in $fpath.',
+    )  # fmt: skip
+    completion.add_argument("shell", metavar="bash|zsh|tcsh", help="whose script")
+
+    gap = commands.add_parser(
+        "gap", help="what federation cost each client of a finished run, and why; or advice before a run",
+        allow_abbrev=False,
+        description="What the last exchange of RUN cost each client, and why. With --advise: whether anchors and ridge "
+        "suit a setting, before it is trained, by the teacher of RUN or of a short pilot; settings as for train.",
+    )  # fmt: skip
+    gap.add_argument("run", metavar="RUN", nargs="?", default="", help="folder of a finished run")
+    gap.add_argument("--advise", action="store_true", help="say what would suit the given settings better")
+    gap.add_argument("--reference", default="", metavar="RUN", help="a finished run whose Q stands for Q*")
+    gap.add_argument("--states", type=int, default=None, help="states on which functions are projected (by need)")
+    gap.add_argument("--config", default="", metavar="FILE", help="--advise: TOML file of settings")
+    add_settings(gap)
+    add_federate(commands, add_settings)
+    add_reproduce(commands)
+    add_report(commands)
+    return parser
+
+
+def settings(args: argparse.Namespace, given: dict[str, Any]) -> Config:
+    """By the flags and the file given, or that of the run to go on with."""
+    file = args.config
+    if args.resume and not file and "out" in given:
+        held = Path(given["out"]) / "config.toml"
+        if held.exists():
+            file = str(held)
+        elif len(given) == 1:
+            raise FedQHDError(f"out={given['out']!r} holds no run to go on with: start it without --resume")
+    return resolve(given, file)
+
+
+def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    config = settings(args, given)
+
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.report.terminal import Progress, closing, profile
+    from fedqhd.runs.run import where_it_stands
+
+    console = Console()
+    idle = sorted(given.keys() & QHD_SETTINGS) if config.method in DQN_METHODS else []
+    if idle:
+        console.print(f"note: {', '.join(idle)} do not concern {config.method} and are left unused", highlight=False)
+    try:
+        with Progress(console) as progress:
+            summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)
+    except KeyboardInterrupt as stop:
+        stop.add_note(where_it_stands(config))
+        raise
+    closing(console, summary)
+    if args.profile:
+        profile(console, summary)
+    console.print(
+        f"results in {config.folder}: config.toml metrics.jsonl summary.json curves.png models/",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    if args.episodes < 1:
+        raise FedQHDError(f"episodes={args.episodes} is not possible: it must be at least 1")
+    from fedqhd import api
+
+    returns = api.evaluate(args.run, args.episodes, args.seed)
+    for client, row in enumerate(returns):
+        spread = f"{row.mean():.1f} ± {row.std():.1f}, lowest {row.min():.1f}"
+        print(f"client {client}: greedy return {spread}, {len(row)} episodes")
+    print(f"mean of clients: {returns.mean():.1f}")
+
+
+def run_play(args: argparse.Namespace) -> None:
+    from fedqhd.agents.policy import load_policy
+    from fedqhd.report.play import has_screen, play
+
+    policy = load_policy(args.run, args.client)
+    gif = Path(args.gif or Path(args.run) / "play.gif") if args.gif or not has_screen() else None
+    total = play(policy, gif, args.seed)
+    print(f"{policy.env}, client {args.client}: return {total:.1f}" + (f"; written to {gif}" if gif else ""))
+
+
+def run_export(args: argparse.Namespace) -> None:
+    from fedqhd.export import export
+
+    path = export(args.run, args.client, args.format, args.out)
+    print(f"written to {path}: {path.stat().st_size:,} bytes")
+
+
+def run_watch(args: argparse.Namespace) -> None:
+    from fedqhd.ui.watch import serve
+
+    serve(args.run, args.port, lambda url: print(f"watching {args.run}: {url} (Ctrl-C ends it)", flush=True))
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from fedqhd.ui.doctor import examine
+
+    return examine(Console())
+
+
+def run_completion(args: argparse.Namespace) -> None:
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        raise FedQHDError("completion needs shtab: install it with pip install 'fedqhd[completion]'") from error
+    if args.shell not in shtab.SUPPORTED_SHELLS:
+        raise FedQHDError(f"shell={args.shell!r} is unknown: choose from {', '.join(shtab.SUPPORTED_SHELLS)}")
+    print(shtab.complete(make_parser(), shell=args.shell))
+
+
+def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    if args.advise:
+        run_advise(args, given)
+        return
+    if not args.run:
+        raise FedQHDError("RUN is missing: give the folder of a finished run, or --advise with settings")
+    others = sorted(given.keys() - {"seed", "eval_episodes"})
+    if others:
+        raise FedQHDError(f"{others[0]}={given[others[0]]} is for --advise: a finished run has its own settings")
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.gap.measure import run_config
+    from fedqhd.gap.reference import has_reference, path_of, settings_for
+    from fedqhd.report.gap import show
+
+    c = run_config(args.run)
+    if not args.reference and has_reference(c.env, c.action_repeat):
+        kept = path_of(c.env, settings_for(c.env, c.gamma))
+        if not kept.exists():
+            print(f"making the reference Q* of {c.env}, once: it is kept in {kept}", flush=True)
+    report = api.gap(
+        args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20), seed=given.get("seed", 0)
+    )
+    show(Console(), report)
+    print(f"written to {args.run}: gap.json gap.png")
+
+
+def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.report.gap import show_advice
+
+    if args.run and not (Path(args.run) / "config.toml").exists():
+        raise FedQHDError(f"run={args.run!r} is no folder of a run: it holds no config.toml")
+    file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
+    config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
+    show_advice(Console(), api.advise(config, run=args.run))
+
+
+def on_signal(number: int, frame: object) -> NoReturn:
+    """The first one ends the run in good order; a second one would end it at once."""
+    for stop in STOP:
+        signal.signal(stop, signal.SIG_DFL)
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = make_parser()
+    try:
+        for stop in STOP:
+            signal.signal(stop, on_signal)
+        sys.path.append(os.getcwd())  # for module:name of the user's own; last, so that nothing of it hides a package
+        args, unknown = parser.parse_known_args(argv)
+        if unknown:
+            flags = [f"--{n.replace('_', '-')}" for n in FIELDS]
+            parser.error(f"{unknown[0]!r} is not an argument of {args.command}{nearest(unknown[0], flags)}")
+        given = {k: v for k, v in vars(args).items() if k in FIELDS}
+        if "weights" in given:
+            given["weights"] = weights(given["weights"])
+        if args.command == "federate":
+            run_federate(args, partial(settings, args, given))
+        elif args.command in ("train", "gap"):
+            {"train": run_train, "gap": run_gap}[args.command](args, given)
+        else:
+            others = {
+                "evaluate": run_evaluate, "play": run_play, "export": run_export, "reproduce": run_reproduce,
+                "report": run_report, "watch": run_watch, "doctor": run_doctor, "completion": run_completion,
+            }  # fmt: skip
+            return others[args.command](args) or 0
+    except FedQHDError as error:
+        print(f"fedqhd: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt as stop:
+        name = str(stop) or "SIGINT"
+        print(f"fedqhd: stopped by {name}{''.join(getattr(stop, '__notes__', []))}", file=sys.stderr)
+        return 128 + signal.Signals[name]
+    return 0

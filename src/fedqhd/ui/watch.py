@@ -1,0 +1,163 @@
+"""A page that follows a run: files in, one page out, on loopback alone.
+
+What is shown comes from config.toml, metrics.jsonl and rounds.jsonl; the replay from the newest checkpoint, or from the
+models of a run that has finished.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from fedqhd.agents.policy import Policy, load_policy, model_path
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import checkpoints, read_checkpoint
+from fedqhd.engines.local import restore_from
+from fedqhd.federation import plan_rounds
+from fedqhd.gap.measure import run_config
+from fedqhd.report.play import play
+from fedqhd.runs import rounds_log as rounds
+from fedqhd.runs.build import build
+
+HOST = "127.0.0.1"
+FRAMES = 200
+"""Of a replay at the most: eight seconds."""
+MOST = 4 << 20
+"""Bytes of a file that one answer covers; the page asks again for the rest."""
+
+
+def lines_after(file: Path, offset: int) -> tuple[list[Any], int]:
+    """The whole lines of a file from a byte on, and where they end; all of a file that was begun anew."""
+    if not file.exists():
+        return [], 0
+    with file.open("rb") as f:
+        f.seek(offset if offset <= file.stat().st_size else 0)
+        start = f.tell()
+        data = f.read(MOST)
+    whole = data[: data.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines()], start + len(whole)
+
+
+class Watched:
+    """A run's folder, as the page asks about it."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.config = run_config(folder)
+        self._clients = cache(lambda: build(self.config))
+        self._lock = threading.Lock()
+        self._replays: dict[tuple[str, int], bytes] = {}
+
+    def about(self) -> dict[str, Any]:
+        c = self.config
+        planned = len(plan_rounds(c.episodes, c.round_episodes))
+        facts = {k: getattr(c, k) for k in ("env", "method", "setting", "learner", "clients", "episodes", "seed")}
+        return {**facts, "run": str(self.folder), "rounds": planned, "dims": c.dims}
+
+    def data(self, metrics: int, rounds_at: int) -> dict[str, Any]:
+        """What is new since the given bytes of either file."""
+        episodes, metrics_end = lines_after(self.folder / "metrics.jsonl", metrics)
+        took, rounds_end = lines_after(self.folder / rounds.NAME, rounds_at)
+        return {
+            "anew": metrics_end < metrics or rounds_end < rounds_at, "episodes": episodes, "metrics": metrics_end,
+            "rounds": took, "roundsAt": rounds_end, "finished": (self.folder / "summary.json").exists(),
+            "replay": self.newest(),
+        }  # fmt: skip
+
+    def newest(self) -> str:
+        """Which policy there is to be seen; '' before the first round has ended."""
+        if (self.folder / "summary.json").exists():
+            return "finished"
+        kept = checkpoints(self.folder)
+        return kept[0].stem if kept else ""
+
+    def policy(self, client: int) -> Policy:
+        """A client's greedy policy as of the newest checkpoint."""
+        kept = read_checkpoint(self.folder)
+        if model_path(self.folder, client).exists() and kept is None:
+            return load_policy(self.folder, client)
+        clients, world = self._clients()
+        if kept is None or not 0 <= client < len(clients):
+            raise FedQHDError(f"client={client} has no policy yet in {str(self.folder)!r}")
+        restore_from(kept.arrays, clients[client])
+        return Policy(clients[client].agent.model(), world.scaler, self.config.env, 0.0, self.config.action_repeat)
+
+    def replay(self, client: int) -> bytes:
+        """A GIF of the current greedy policy; one at a time, and each is made once."""
+        with self._lock:
+            key = self.newest(), client
+            if key not in self._replays:
+                with tempfile.TemporaryDirectory() as folder:
+                    gif = Path(folder) / "replay.gif"
+                    play(self.policy(client), gif, longest=FRAMES)
+                    self._replays = {key: gif.read_bytes()}
+            return self._replays[key]
+
+
+def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
+    page = (resources.files("fedqhd.ui") / "watch.html").read_bytes()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            # A page of another site that has a name lead here must not read along.
+            if self.headers.get("Host", "").rsplit(":", 1)[0] not in (HOST, "localhost"):
+                self.answer(403, "text/plain", b"this page is for 127.0.0.1 and localhost")
+                return
+            url = urlsplit(self.path)
+            asked = {k: int(v[0]) for k, v in parse_qs(url.query).items() if v[0].isdecimal() and len(v[0]) < 16}
+            try:
+                if url.path == "/":
+                    self.answer(200, "text/html; charset=utf-8", page)
+                elif url.path == "/about":
+                    self.json(watched.about())
+                elif url.path == "/data":
+                    self.json(watched.data(asked.get("metrics", 0), asked.get("rounds", 0)))
+                elif url.path == "/replay.gif":
+                    self.answer(200, "image/gif", watched.replay(asked.get("client", 0)))
+                else:
+                    self.answer(404, "text/plain", b"there is nothing here")
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the page was closed
+            except Exception as error:  # an environment may fail in any way to be drawn
+                self.answer(404, "text/plain; charset=utf-8", str(error).encode() or type(error).__name__.encode())
+
+        def json(self, value: Any) -> None:
+            self.answer(200, "application/json", json.dumps(value).encode())
+
+        def answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header(
+                "Content-Security-Policy", "default-src 'self' 'unsafe-inline'; img-src 'self' blob: data:"
+            )
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            """The terminal is for people."""
+
+    return Handler
+
+
+def serve(run: str | Path, port: int, say: Callable[[str], None]) -> None:
+    """Serve until interrupted."""
+    watched = Watched(run)
+    if not 0 <= port < 65536:
+        raise FedQHDError(f"port={port} is not possible: it must be from 0 to 65535")
+    try:
+        server = ThreadingHTTPServer((HOST, port), handler(watched))
+    except OSError as error:
+        raise FedQHDError(f"port={port} cannot be used ({error.strerror}): give another, or 0 for any") from error
+    with server:
+        say(f"http://{HOST}:{server.server_port}/")
+        server.serve_forever()
