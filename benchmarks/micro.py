@@ -18,8 +18,8 @@ import torch
 from sklearn.kernel_approximation import RBFSampler
 
 from fedqhd import kernels
-from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
-from fedqhd.agents.dqn import DQN, DQNSettings
+from fedqhd.agents import OnlineQHD, OnlineSettings, ReplayQHD, ReplaySettings
+from fedqhd.agents.learners.dqn import DQN, DQNSettings
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
 from fedqhd.core.protocols import Transition
 from fedqhd.encoders import RandomFourier
@@ -91,7 +91,7 @@ def row(
 def replay_agent(D: int, n: int, actions: int) -> ReplayQHD:
     """With a full replay of episodes of 200 steps."""
     rng = np.random.default_rng(0)
-    settings = QHDSettings(batch_size=B, eta=ETA, replay_size=CAPACITY, features="int8", update_every=CAPACITY + 1)
+    settings = ReplaySettings(batch_size=B, eta=ETA, replay_size=CAPACITY, features="int8", update_every=CAPACITY + 1)
     agent = ReplayQHD(RandomFourier.sample(n, D, 1.5, rng), actions, settings, rng)
     states = rng.normal(size=(CAPACITY + 1, n)).astype(np.float32)
     for k in range(CAPACITY):
@@ -206,7 +206,7 @@ def encoding() -> Iterator[Row]:
 def acting() -> Iterator[Row]:
     D, n, actions = 10_000, 8, 4
     rng = np.random.default_rng(0)
-    agent = OnlineQHD(RandomFourier.sample(n, D, 1.5, rng), actions, QHDSettings(eta=ETA, epsilon_start=0.0), rng)
+    agent = OnlineQHD(RandomFourier.sample(n, D, 1.5, rng), actions, OnlineSettings(eta=ETA, epsilon_start=0.0), rng)
     mlp = torch.nn.Sequential(
         torch.nn.Linear(n, 128),
         torch.nn.ReLU(),
@@ -245,7 +245,7 @@ def compiling() -> Iterator[Row]:
     """One client's part of a round, after the first: Q at the anchors, then the teacher compiled."""
     D, m, actions = 10_000, 2000, 2
     rng = np.random.default_rng(0)
-    agent = OnlineQHD(RandomFourier.sample(4, D, 1.5, rng), actions, QHDSettings(), rng)
+    agent = OnlineQHD(RandomFourier.sample(4, D, 1.5, rng), actions, OnlineSettings(), rng)
     anchors, Q = rng.normal(size=(m, 4)).astype(np.float32), rng.normal(size=(m, actions))
     agent.fit_anchors(anchors, Q)
     X, W = Ridge(agent.encoder(anchors), 1e-2).X, rng.normal(size=(D, actions))

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from fedqhd.agents.policy import load_policy
 from fedqhd.core import rng
 from fedqhd.encoders import ENCODERS
+from fedqhd.encoders.settings import encoder_of
 from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
 from fedqhd.gap import bound as theory
@@ -20,7 +21,6 @@ from fedqhd.gap.compiled import Member
 from fedqhd.gap.reference import CHECK_STATES, GRIDS, bellman_error, earned, reference, settings_for
 from fedqhd.linalg.geometry import Spectrum, misalignment, span
 from fedqhd.linalg.ridge import compile_teacher, stacked
-from fedqhd.runs.build import make_encoder
 from fedqhd.runs.config import resolve
 from fedqhd.studies.ablation import Setting
 
@@ -90,7 +90,7 @@ def amplification(source: str, lam: float, D: int = 64):
     pool = make_anchors(source, 64 * D, "", env, world.scaler, rng.generator(0, rng.PUBLIC, "anchors"))
     env.close()
     pool = np.random.default_rng(0).permutation(pool)
-    X = make_encoder(c, 0, pool)(pool)
+    X = encoder_of(c, 0, pool)(pool)
     ms = D * 2 ** np.arange(7)
     gammas = [Spectrum(X[:m], rtol=0.0).gamma for m in ms]
     far = np.array(ms) >= 4 * D
@@ -110,7 +110,7 @@ def bounds(env: str, D: int, m: int, lam: float, seed: int, source: str):
     states = make_anchors(source, m, "", e, world.scaler, rng.generator(seed, rng.PUBLIC, "anchors"))
     e.close()
     none = np.zeros((0, 0))
-    clients = [Member(i, make_encoder(c, i, states), none, none, states) for i in range(3)]
+    clients = [Member(i, encoder_of(c, i, states), none, none, states) for i in range(3)]
     # The anchors are among the states, so that values at them are bounded by the norm over the states.
     fit = np.vstack([states, world.fit])
     truth = world.q_star(fit)

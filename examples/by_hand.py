@@ -7,7 +7,7 @@ from fedqhd import (
     LocalClient,
     LocalEngine,
     OnlineQHD,
-    QHDSettings,
+    OnlineSettings,
     RandomFourier,
     StateScaler,
     make_env,
@@ -22,7 +22,7 @@ anchors = scaler(rng.uniform(low, high, (100, 2)))
 clients = []
 for i, (D, sigma) in enumerate([(300, 0.3), (500, 0.4)]):
     encoder = RandomFourier.sample(n=2, D=D, sigma=sigma, rng=rng)
-    agent = OnlineQHD(encoder, 3, QHDSettings(eta=0.5), rng.spawn(1)[0])
+    agent = OnlineQHD(encoder, 3, OnlineSettings(eta=0.5), rng.spawn(1)[0])
     clients.append(LocalClient(i, agent, [make_env("MountainCar-v0")], scaler, gamma=0.99, seed=0))
 
 federation = AnchorCompile(anchors)

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from fedqhd.agents import LEARNERS
+from fedqhd.core.config import Config
 from fedqhd.core.protocols import Transition
+from fedqhd.core.settings import fields_of
 from fedqhd.encoders import ENCODERS
-from fedqhd.runs.config import Config, resolve
+from fedqhd.runs.config import resolve
 
 TINY = {
     "clients": 2, "episodes": 6, "round_episodes": 4, "dims": [64, 96], "anchors": 40, "eval_episodes": 2,
@@ -56,7 +59,18 @@ def browser():
 
 
 def tiny(out, **settings) -> Config:
-    return resolve({**TINY, "out": str(out), **settings})
+    """Settings of a small run: TINY and the given ones, as far as they matter to it."""
+    return resolve({"out": str(out)}, preset="plain", shared={**TINY, **settings})
+
+
+HAND = {"eta": 0.1, "features": "recompute", "trace": 0.0}
+"""Settings of agents that are made by hand, which tests do their sums with."""
+
+
+def by_hand(learner, **settings):
+    """The settings of a learner: HAND and the given ones, as far as it has them."""
+    cls = LEARNERS.find(learner).Settings
+    return cls(**{k: v for k, v in {**HAND, **settings}.items() if k in fields_of(cls)})
 
 
 def live(agent, steps, seed) -> list[int]:

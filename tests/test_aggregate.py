@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fedqhd.core.protocols import Episode, Like, Reply
 from fedqhd.federation import ATTACKS, COMBINE, SELECT, Attacked, Server, weighted_mean
 from fedqhd.federation.aggregate import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
+from fedqhd.federation.settings import AGGREGATORS
 from fedqhd.federation.wrappers.attacks import LITTLE, Scene
-from fedqhd.runs.choices import AGGREGATORS
-from fedqhd.runs.choices import ATTACKS as ATTACK_NAMES
+from fedqhd.federation.wrappers.settings import ATTACKS as ATTACK_NAMES
 
 
 def replies_of(values, weights=None, name="Q"):
@@ -131,14 +131,15 @@ def test_auto_is_never_further_off_than_the_honest_are_apart(rng, attack):
 
 def test_robust_rules_work_across_encoders_of_different_dimension(rng):
     """Three honest clients of different D know a function, one sends noise: the others' Q on anchors outvotes it."""
-    from fedqhd.agents import QHDSettings, ReplayQHD
+    from conftest import by_hand
+    from fedqhd.agents import ReplayQHD
     from fedqhd.encoders import RandomFourier
 
     anchors = rng.normal(size=(200, 2)).astype(np.float32)
     truth = np.stack([np.sin(anchors[:, 0]), np.cos(anchors[:, 1])], axis=1)
     agents = []
     for D in (300, 500, 900, 400):
-        agent = ReplayQHD(RandomFourier.sample(2, D, 1.0, rng), 2, QHDSettings(lam=1e-4), rng)
+        agent = ReplayQHD(RandomFourier.sample(2, D, 1.0, rng), 2, by_hand("replay", lam=1e-4), rng)
         agent.fit_anchors(anchors, truth + 0.02 * rng.normal(size=truth.shape))
         agents.append(agent)
     lies = falsified("noise", [a.q(anchors) for a in agents], [3])

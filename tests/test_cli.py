@@ -86,10 +86,15 @@ def test_profile_says_where_the_time_went(run):
 
 
 def test_settings_that_do_not_concern_a_method_are_named(tmp_path):
-    dqn = ["--method", "fedavg-dqn", "--setting", "homogeneous", "--widths", 16, "--learning-starts", 30]
-    done = fedqhd("train", "--env", "CartPole-v1", *SMALL, *dqn, "--sigma", 2, "--out", tmp_path / "x")
+    done = fedqhd("train", "--method", "fedavg-dqn", "--sigma", 2, "--out", tmp_path / "x")
+    assert done.returncode == 2
+    assert "sigma=2.0 does nothing for method=fedavg-dqn and setting=homogeneous" in done.stderr
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "own.toml").write_text('method = "fedavg-dqn"\nwidths = [16]\nsigma = 2.0\n[fedqhd]\neta = 0.1\n')
+    few = ["--clients", 2, "--episodes", 2, "--round-episodes", 1, "--eval-episodes", 1]
+    done = fedqhd("train", "--config", tmp_path / "own.toml", *few, "--out", tmp_path / "x")
     assert done.returncode == 0, done.stderr
-    assert "note: dims, sigma do not concern fedavg-dqn and are left unused" in done.stdout
+    assert done.stderr.count("sigma do nothing for method=fedavg-dqn") == 1
 
 
 def test_mixed_clients_in_worlds_that_differ(tmp_path):
@@ -138,11 +143,11 @@ def test_play_writes_a_gif(run, tmp_path):
         ("train --env CarRacing-v3", "env='CarRacing-v3'"),
         ("train --env Nowhere-v0", "env='Nowhere-v0'"),
         ("train --clients 0", "clients=0"),
-        ("train --dims 0", "dims=(0,)"),
+        ("train --dims 0", "dims=[0]"),
         ("train --clients 2 --weights 0.5 0.6", "weights=(0.5, 0.6)"),
         ("train --weights often", "weights=often"),
         ("train --lam -1", "lam=-1.0"),
-        ("train --anchor-source file --anchor-file none.npy", "anchor_file='none.npy'"),
+        ("train --setting heterogeneous --anchor-source file --anchor-file none.npy", "anchor_file='none.npy'"),
         ("train --clients five", "--clients: invalid int value: 'five'"),
         ("train --sgima 2", "did you mean '--sigma'"),
         ("train --config none.toml", "config='none.toml'"),

@@ -17,8 +17,8 @@ from fedqhd.deploy.client import site
 from fedqhd.deploy.programs import is_loopback, parse_address
 from fedqhd.deploy.settings import check_server, client_settings, greeting
 from fedqhd.deploy.superlink import guarded
+from fedqhd.envs.public import make_public
 from fedqhd.runs.config import resolve
-from fedqhd.runs.public import make_public
 from fedqhd.ui.cli import main
 from processes import gone_pid
 

@@ -19,11 +19,11 @@ from fedqhd.deploy.programs import free_port
 from fedqhd.deploy.settings import client_settings, greeting
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower import QUIET
+from fedqhd.envs.public import make_public
 from fedqhd.federation import Terms, plan_rounds, run_rounds
 from fedqhd.runs.build import make_client, make_federation, make_server, member
 from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import evaluate
-from fedqhd.runs.public import make_public
 from fedqhd.runs.run import rows
 from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree
 

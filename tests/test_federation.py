@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedqhd.agents import QHDSettings, ReplayQHD
+from conftest import by_hand
+from fedqhd.agents import ReplayQHD
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Episode, Reply
 from fedqhd.encoders import ENCODERS, RandomFourier
@@ -34,7 +35,7 @@ class Site:
 
 
 def make_site(index, encoder, rng, **settings):
-    agent = ReplayQHD(encoder, 3, QHDSettings(**settings), np.random.default_rng(index))
+    agent = ReplayQHD(encoder, 3, by_hand("replay", **settings), np.random.default_rng(index))
     W = rng.normal(size=agent.W.shape)
     agent.load({"W": (W + 1j * rng.normal(size=W.shape) if agent.W.dtype == np.complex64 else W).astype(agent.W.dtype)})
     return Site(index, agent, rng.normal(size=(50, 4)).astype(np.float32))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numba import njit
 
+from conftest import by_hand
 from fedqhd import kernels
-from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
+from fedqhd.agents import OnlineQHD, ReplayQHD
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Transition, real_view
@@ -19,7 +20,7 @@ from fedqhd.encoders import ENCODERS
 # Kernels work in float32: phases of a few turns carry errors of 1e-6, and sums of R products
 # of features and weights of order one grow them to about 1e-5.
 CLOSE = {"atol": 3e-5, "rtol": 1e-4}
-SETTINGS = QHDSettings(batch_size=8, eta=0.2)
+SETTINGS = by_hand("replay", batch_size=8, eta=0.2)
 
 
 def random_weights(encoder, actions, rng):

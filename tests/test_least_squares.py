@@ -7,9 +7,10 @@ import logging
 import numpy as np
 import pytest
 
-from conftest import tiny
+from conftest import by_hand, tiny
 from fedqhd import kernels
-from fedqhd.agents import LeastSquaresQHD, QHDSettings, least_squares
+from fedqhd.agents import LeastSquaresQHD
+from fedqhd.agents.learners import least_squares
 from fedqhd.agents.memory import Trajectories
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Reply, Transition, real_view
@@ -29,7 +30,7 @@ def data(rng, rows=300, p=20, actions=3):
 
 def make(encoder=None, actions=2, seed=0, **settings):
     encoder = encoder or RandomFourier.sample(2, 60, 1.0, np.random.default_rng(5))
-    return LeastSquaresQHD(encoder, actions, QHDSettings(**settings), np.random.default_rng(seed))
+    return LeastSquaresQHD(encoder, actions, by_hand("least-squares", **settings), np.random.default_rng(seed))
 
 
 def wander(agent, episodes, seed, length=30):

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from conftest import live, tiny
-from fedqhd.agents import QHDSettings, ReplayQHD
-from fedqhd.agents.dqn import DQN, DQNSettings
+from conftest import by_hand, live, tiny
+from fedqhd.agents import ReplayQHD
+from fedqhd.agents.learners.dqn import DQN, DQNSettings
 from fedqhd.agents.model import MLP
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
@@ -22,8 +22,11 @@ from fedqhd.core.protocols import Episode, Reply, Transition
 from fedqhd.encoders import RandomFourier
 from fedqhd.engines import LocalEngine
 from fedqhd.envs.make import make_env
-from fedqhd.federation import AnchorCompile, Distilled, ParameterAverage, Truncated, plan_rounds, run_rounds
+from fedqhd.federation import AnchorCompile, ParameterAverage, plan_rounds, run_rounds
+from fedqhd.federation.methods.distilled_feddqn import Distilled
+from fedqhd.federation.methods.truncated_fedavg_qhd import Truncated
 from fedqhd.runs.build import build
+from fedqhd.runs.config import resolve
 from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
@@ -97,9 +100,9 @@ def test_independent_clients_differ_and_share_nothing(tmp_path):
     assert not same_parameters(a, b)
 
 
-def make_dqn(seed=0, hidden=(16, 16), **settings):
+def make_dqn(seed=0, hidden=(16, 16), temperature=None, **settings):
     g = np.random.default_rng
-    return DQN(2, 3, hidden, DQNSettings(**settings), g(seed), g(seed + 100))
+    return DQN(2, 3, hidden, DQNSettings(**settings), g(seed), g(seed + 100), temperature)
 
 
 class Site:
@@ -125,7 +128,7 @@ S = np.random.default_rng(5).normal(size=(200, 2)).astype(np.float32)
 
 
 def test_distilling_with_no_steps_leaves_parameters_alone():
-    agents = [make_dqn(0, fit_steps=0, fit_loss="kl"), make_dqn(1, (8,), fit_steps=0, fit_loss="kl")]
+    agents = [make_dqn(0, fit_steps=0, temperature=1.0), make_dqn(1, (8,), fit_steps=0, temperature=1.0)]
     before = [a.params() for a in agents]
     exchange(Distilled(S, 1.0), agents)
     for agent, params in zip(agents, before, strict=True):
@@ -140,8 +143,8 @@ def softmax(q):
 
 def test_distilling_approaches_the_mean_choice():
     agents = [
-        make_dqn(0, fit_steps=400, fit_loss="kl", lr=3e-3),
-        make_dqn(1, (8,), fit_steps=400, fit_loss="kl", lr=3e-3),
+        make_dqn(0, fit_steps=400, temperature=1.0, lr=3e-3),
+        make_dqn(1, (8,), fit_steps=400, temperature=1.0, lr=3e-3),
     ]
     for agent in agents:  # opinions to disagree about
         agent.load({k: 4 * v for k, v in agent.params().items()})
@@ -180,7 +183,7 @@ def test_truncation_across_encoders_is_worse_than_doing_nothing(rng):
 
     agents = []
     for D in (150, 300):
-        agent = ReplayQHD(RandomFourier.sample(2, D, 1.0, rng), 3, QHDSettings(lam=1e-3), rng)
+        agent = ReplayQHD(RandomFourier.sample(2, D, 1.0, rng), 3, by_hand("replay", lam=1e-3), rng)
         agent.fit_anchors(train_s, truth(train_s))
         agents.append(agent)
     before = [np.abs(a.q(held_out) - truth(held_out)).mean() for a in agents]
@@ -240,7 +243,7 @@ def test_dqn_steps_are_pytorchs():
 
 @pytest.mark.parametrize("loss", ["mse", "kl"])
 def test_dqn_distils_along_pytorchs_gradient(loss):
-    agent = make_dqn(fit_loss=loss, fit_steps=1, fit_batch=4, temperature=0.7)
+    agent = make_dqn(fit_steps=1, fit_batch=4, temperature={"mse": None, "kl": 0.7}[loss])
     params = [torch.from_numpy(x.copy()).requires_grad_() for x in agent._layers]
     Q = np.random.default_rng(0).normal(size=(4, 3))
     same = np.repeat(S[:1], 4, axis=0)  # whichever rows are drawn, the states are these
@@ -415,10 +418,10 @@ def test_worlds_are_evaluated_at_home_and_on_the_nominal_one(tmp_path):
         ({"agents": ["qhd", "dqn:64"], "setting": "homogeneous"}, "agents=.*only values on anchors"),
         (
             {"agents": ["qhd", "dqn:64"], "method": "truncated-fedavg-qhd", "setting": "heterogeneous"},
-            "only values on anchors",
+            "agents=.*does nothing for method=truncated-fedavg-qhd",
         ),
-        ({"widths": [0]}, r"widths=\(0,\)"),
-        ({"widths": []}, r"widths=\(\)"),
+        ({"widths": [0], "method": "fedavg-dqn"}, r"widths=\[0\]"),
+        ({"widths": [], "method": "fedavg-dqn"}, r"widths=\[?\(?"),
         ({"dynamics": ["length"]}, "dynamics='length' is no range"),
         ({"dynamics": ["length=2:1"]}, "dynamics='length=2:1' is no range"),
         ({"dynamics": ["length=a:b"]}, "dynamics='length=a:b' is no range"),
@@ -428,7 +431,7 @@ def test_worlds_are_evaluated_at_home_and_on_the_nominal_one(tmp_path):
 )
 def test_mistakes_are_named(tmp_path, given, says):
     with pytest.raises(FedQHDError, match=says):
-        tiny(tmp_path, **given)
+        resolve({"out": str(tmp_path), **given}, preset="plain")
 
 
 @pytest.mark.parametrize(

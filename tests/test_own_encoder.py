@@ -12,8 +12,8 @@ from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch, RBFSampler
 
 import fedqhd
-from conftest import TINY, live, tiny
-from fedqhd.agents import LEARNERS, QHDSettings
+from conftest import TINY, by_hand, live, tiny
+from fedqhd.agents import LEARNERS
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.rng import generator
@@ -80,8 +80,10 @@ def twin(learner, n=2, **settings):
     theirs = draw_encoder(
         fedqhd.resolve({"encoder": lambda s: ours(s)}).encoder[0], n, 50, 1.2, generator(0, 0, "x"), STATES
     )
-    kept = QHDSettings(eta=0.3, batch_size=8, features="float32", replay_size=100, fit_lam=0.3, **settings)
-    return [LEARNERS[learner](e, 3, kept, np.random.default_rng(4)) for e in (ours, theirs)]
+    given = {"eta": 0.3, "batch_size": 8, "features": "float32", "replay_size": 100, "fit_lam": 0.3, **settings}
+    kind = LEARNERS.find(learner)
+    kept = by_hand(learner, **given)
+    return [kind(e, 3, kept, np.random.default_rng(4)) for e in (ours, theirs)]
 
 
 @pytest.mark.parametrize(
@@ -100,8 +102,8 @@ def test_recomputed_features_are_those_kept():
     agents = []
     for features in ("float32", "recompute"):
         encoder = draw_encoder("own_things:Waves", 2, 40, 1.0, np.random.default_rng(1), STATES)
-        settings = QHDSettings(eta=0.2, batch_size=8, features=features, replay_size=60)
-        agents.append(LEARNERS["replay"](encoder, 3, settings, np.random.default_rng(4)))
+        settings = by_hand("replay", eta=0.2, batch_size=8, features=features, replay_size=60)
+        agents.append(LEARNERS.find("replay")(encoder, 3, settings, np.random.default_rng(4)))
         live(agents[-1], 100, 6)
     np.testing.assert_allclose(agents[0].W, agents[1].W, atol=1e-6)
 

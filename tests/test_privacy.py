@@ -22,6 +22,8 @@ from worlds import CORRIDOR
 
 DP = {"setting": "heterogeneous", "dp_clip": 3.0, "dp_noise": 0.7, "env": CORRIDOR}
 
+HET = {"setting": "heterogeneous"}
+
 
 @pytest.mark.parametrize(
     ("noise", "reports", "delta", "epsilon"),
@@ -119,12 +121,18 @@ def test_without_noise_no_epsilon_is_promised(tmp_path):
         ({"dp_noise": -0.1}, "dp_noise=-0.1 is not possible"),
         ({"dp_delta": 0.0}, "dp_delta=0.0 is not possible: it must be above 0 and below 1"),
         ({"dp_delta": 1.0}, "dp_delta=1.0 is not possible"),
-        ({"dp_clip": 1.0, "method": "independent-qhd"}, "method=independent-qhd is not possible: nothing is exchanged"),
-        ({"dp_clip": 1.0, "method": "fedavg-dqn"}, "method=fedavg-dqn is not possible"),
-        ({"dp_clip": 1.0, "anchor_source": "visited"}, "anchor_source=visited is not possible: .*no states"),
-        ({"dp_clip": 1.0, "anchor_source": "teacher"}, "anchor_source=teacher is not possible"),
+        ({"dp_clip": 1.0, "method": "independent-qhd"}, "dp_clip=1.0 does nothing for method=independent-qhd"),
+        ({"dp_clip": 1.0, "method": "fedavg-dqn"}, "dp_clip=1.0 does nothing for method=fedavg-dqn"),
         (
-            {"dp_clip": 1.0, "exchange": "statistics", "learner": "least-squares", "anchor_source": "rollout"},
+            {"dp_clip": 1.0, "setting": "heterogeneous", "anchor_source": "visited"},
+            "anchor_source=visited is not possible: .*no states",
+        ),
+        (
+            {"dp_clip": 1.0, "setting": "heterogeneous", "anchor_source": "teacher"},
+            "anchor_source=teacher is not possible",
+        ),
+        (
+            {"dp_clip": 1.0, "exchange": "statistics", "learner": "least-squares"},
             "exchange=statistics is not possible: differential privacy covers W or Q",
         ),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from fedqhd.report import paper, tables
 from fedqhd.report.collect import row
-from fedqhd.runs.choices import SETTINGS
+from fedqhd.runs.settings import SETTINGS
 from fedqhd.studies.presets import ENVS, METHODS, cells
 from test_cli import fedqhd
 

@@ -16,7 +16,6 @@ from PIL import Image
 from rich.console import Console
 
 from fedqhd.report.policies import film
-from fedqhd.runs.choices import DQN_METHODS
 from fedqhd.runs.config import FIELDS, resolve
 from fedqhd.studies import tune
 from fedqhd.studies.pool import send
@@ -27,6 +26,7 @@ from fedqhd.ui.board import Board
 from fedqhd.ui.cli import make_parser
 from test_cli import fedqhd
 
+DQN_METHODS = ("fedavg-dqn", "distilled-feddqn", "oracle-dqn")
 TINY = [
     "episodes=4", "clients=2", "round_episodes=2", "dims=30,40", "anchors=20", "eval_episodes=1", "widths=8",
     "learning_starts=10",

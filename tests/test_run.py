@@ -14,10 +14,11 @@ import pytest
 from conftest import tiny
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
+from fedqhd.encoders.settings import encoder_of
 from fedqhd.engines import LocalEngine
 from fedqhd.federation import plan_rounds, run_rounds
 from fedqhd.runs import checkpoint
-from fedqhd.runs.build import build, make_encoder
+from fedqhd.runs.build import build
 from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
@@ -168,10 +169,10 @@ NO_STATES = np.zeros((0, 4), np.float32)
 
 def test_encoders_of_a_setting(tmp_path):
     one = tiny(tmp_path, setting="homogeneous", dims=[64, 96])
-    assert len({make_encoder(one, i, NO_STATES).fingerprint() for i in range(5)}) == 1
-    assert make_encoder(one, 3, NO_STATES).D == 64
+    assert len({encoder_of(one, i, NO_STATES).fingerprint() for i in range(5)}) == 1
+    assert encoder_of(one, 3, NO_STATES).D == 64
     many = tiny(tmp_path, setting="heterogeneous", dims=[64, 96], sigma=2.0, sigma_spread=0.5)
-    encoders = [make_encoder(many, i, NO_STATES) for i in range(40)]
+    encoders = [encoder_of(many, i, NO_STATES) for i in range(40)]
     assert [e.D for e in encoders[:4]] == [64, 96, 64, 96]
     sigmas = [1 / (2 * np.pi * e.arrays["Omega"].std()) for e in encoders]
     # Each estimate comes from 256 to 384 normal draws, so is good to 4 %.
@@ -193,7 +194,7 @@ def test_a_mistake_does_not_cost_the_run_it_would_overwrite(tmp_path):
     train(tiny(tmp_path))
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises(FedQHDError, match="anchor_file="):
-        train(tiny(tmp_path, anchor_source="file", anchor_file="none.npy"), overwrite=True)
+        train(tiny(tmp_path, setting="heterogeneous", anchor_source="file", anchor_file="none.npy"), overwrite=True)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 

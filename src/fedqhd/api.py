@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedqhd.agents.policy import greedy_returns, load_policy
+from fedqhd.core.config import Config
+from fedqhd.core.presets import PRESETS
 from fedqhd.core.protocols import Array
 from fedqhd.gap import advise as advising
 from fedqhd.gap.measure import measure_gap, run_config
@@ -15,7 +18,7 @@ from fedqhd.gap.reference import has_reference, reference, settings_for
 from fedqhd.report.figures import curves
 from fedqhd.report.gap import write
 from fedqhd.runs import run as experiment
-from fedqhd.runs.config import Config, resolve
+from fedqhd.runs.config import FIELDS, resolve
 
 
 def train(
@@ -24,13 +27,23 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     listener: experiment.Listener | None = None,
+    preset: str = PRESETS[0],
     **settings: Any,
 ) -> dict[str, Any]:
-    """Train with the given settings (names as in `Config`); returns the summary.
+    """Train a federation.
 
-    What is not given comes from the environment's own defaults. Results are in the summary's "out".
+    Args:
+        config: All settings, as `fedqhd.resolve` makes them; or give single ones by name.
+        overwrite: Whether to replace the run that `out` holds.
+        resume: Whether to go on with the run that `out` holds.
+        listener: Who is told how the run goes.
+        preset: Where settings come from that are not given: "tuned", those of the main table, or "paper".
+        settings: Settings by name, as `fedqhd train --help` lists them.
+
+    Returns:
+        The summary of the run, with the folder of its results under "out".
     """
-    config = config or resolve(settings)
+    config = config or resolve(settings, preset=preset)
     summary = experiment.train(config, overwrite=overwrite, resume=resume, listener=listener)
     curves(config.folder)
     return {**summary, "out": str(config.folder)}
@@ -66,3 +79,20 @@ def gap(
 def advise(config: Config | None = None, *, run: str | Path = "", **settings: Any) -> dict[str, Any]:
     """Whether anchors and ridge suit a setting, and what would: by the teacher of a finished run, or of a pilot."""
     return advising.advise(config or resolve(settings), advising.of_run(run) if run else None)
+
+
+def _with_settings(function: Any) -> inspect.Signature:
+    """A function's signature with every setting in place of `**settings`, for help() and editors."""
+    own = inspect.signature(function)
+    kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    settings = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=f.default)
+        for name, f in FIELDS.items()
+        if name not in own.parameters
+    ]
+    return own.replace(parameters=[*kept, *settings])
+
+
+_public: tuple[Any, ...] = (train, advise)
+for _function in _public:
+    _function.__signature__ = _with_settings(_function)

@@ -1,10 +1,19 @@
-"""Learners behind one interface, `fedqhd.interfaces.Agent`."""
+"""Agents, clients, and the models that they leave behind; the learners are one file each in `learners/`."""
 
-from collections.abc import Mapping
+from fedqhd.agents.learner import LEARNERS, Learner
+from fedqhd.agents.learners.least_squares import LeastSquaresQHD, LeastSquaresSettings
+from fedqhd.agents.learners.online import OnlineQHD, OnlineSettings
+from fedqhd.agents.learners.replay import ReplayQHD, ReplaySettings
+from fedqhd.agents.qhd import QHD
 
-from fedqhd.agents.least_squares import LeastSquaresQHD
-from fedqhd.agents.qhd import QHD, OnlineQHD, QHDSettings, ReplayQHD
-
-LEARNERS: Mapping[str, type[QHD]] = {"replay": ReplayQHD, "online": OnlineQHD, "least-squares": LeastSquaresQHD}
-
-__all__ = ["LEARNERS", "QHD", "LeastSquaresQHD", "OnlineQHD", "QHDSettings", "ReplayQHD"]
+__all__ = [
+    "LEARNERS",
+    "QHD",
+    "Learner",
+    "LeastSquaresQHD",
+    "LeastSquaresSettings",
+    "OnlineQHD",
+    "OnlineSettings",
+    "ReplayQHD",
+    "ReplaySettings",
+]

@@ -4,55 +4,34 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedqhd import kernels
-from fedqhd.agents.exploration import Exploration
-from fedqhd.agents.memory import Replay
+from fedqhd.agents.learner import Learner
 from fedqhd.agents.model import Readout
-from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
+from fedqhd.agents.settings import Compilation
+from fedqhd.agents.td import q_values
 from fedqhd.core import rng
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Array, Model, Payload, Transition, real_view, under
+from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition, real_view
 from fedqhd.encoders import BaseEncoder
+from fedqhd.encoders.settings import encoder_of, small_encoders
+from fedqhd.envs.public import Public
+from fedqhd.linalg.geometry import normalised_step
 from fedqhd.linalg.ridge import Ridge
 
 
-@dataclass(frozen=True)
-class QHDSettings(Exploration):
-    """What a QHD agent is told; the names are those of the command line."""
-
-    eta: float = 0.1
-    eta_decay: float = 1.0
-    target_every: int = 1
-    batch_size: int = 32
-    update_every: int = 1
-    replay_size: int = 10_000
-    features: str = "recompute"
-    lam: float = 1e-2
-    compile: str = "warm-start"
-    fit_lam: float = 0.3
-    ridge: str = "given"
-    sweeps: int = 10
-    trace: float = 0.0
-    double_q: str = "off"
-    damping: float = 0.3
-    refit: float = 0.1
-    clip: str = "returns"
-    explore: str = "epsilon"
-    bonus: float = 0.1
-    exchange: str = "model"
-
-
-class QHD(ABC):
+class QHD(Learner, ABC):
     """Q(s, a) = Re(Phi(s)^H w_a). Subclasses say how a transition is learned from."""
 
-    def __init__(
-        self, encoder: BaseEncoder, actions: int, settings: QHDSettings, generator: np.random.Generator
-    ) -> None:
+    encodes: ClassVar[bool] = True
+    Fit = Compilation
+
+    def __init__(self, encoder: BaseEncoder, actions: int, settings: Any, generator: np.random.Generator) -> None:
         self.encoder = encoder
         self.settings = settings
         self.epsilon = settings.epsilon_start
@@ -70,6 +49,29 @@ class QHD(ABC):
         self._X: Array = np.empty((0, encoder.D))
         self._ridge: Ridge | None = None
         self._valued: tuple[Array, Array] | None = None
+
+    @classmethod
+    def make(cls, c: Config, client: int, public: Public, pooled: bool = False, **options: Any) -> Agent:
+        encoder = encoder_of(c, client, public.fit, pooled)
+        settings = cls.settings_for(c, encoder, public.measure)
+        return cls(encoder, public.actions, settings, rng.generator(c.seed, client, "agent"), **options)
+
+    @classmethod
+    def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:
+        """This learner's settings for an encoder, whose features may be measured on the (scaled) states."""
+        return c.part(cls.Settings)
+
+    @classmethod
+    def warm_up(cls, c: Config) -> None:
+        s = np.zeros(1, np.float32)
+        for encoder in small_encoders(c):
+            agent = cls(encoder, 2, cls.smallest(c), np.random.default_rng(0))
+            agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))
+
+    @classmethod
+    def smallest(cls, c: Config) -> Any:
+        """Settings with which one step runs every kernel."""
+        return c.part(cls.Settings)
 
     def act(self, s: Array) -> int:
         self._look(s)
@@ -102,9 +104,7 @@ class QHD(ABC):
         if a < 0:
             if not np.isfinite(s).all():
                 raise FedQHDError(f"the environment shows a state that is not finite, scaled {s.tolist()}")
-            raise FedQHDError(
-                f"Q(s, .) = {self._q.tolist()} is not finite: eta={self.settings.eta} is likely too large"
-            )
+            raise FedQHDError(f"Q(s, .) = {self._q.tolist()} is not finite: {self._cause()}")
         return int(a)
 
     def q(self, s: Array) -> Array:
@@ -118,26 +118,16 @@ class QHD(ABC):
     def model(self) -> Model:
         return Readout(self.encoder, self.W.copy())
 
-    @property
-    def eta(self) -> float:
-        """The step size of this episode."""
-        return self.settings.eta * self.settings.eta_decay**self._episodes
+    def _cause(self) -> str:
+        """What most likely made values diverge."""
+        return "its learning diverged"
 
     @abstractmethod
     def observe(self, t: Transition) -> None: ...
 
-    def _learned(self, delta: float, t: Transition) -> None:
-        self.updates += 1
-        if not math.isfinite(delta):  # numpy's takes ten times as long for a single number
-            raise FedQHDError(
-                f"the TD error became {delta} (reward {t.r}, action {t.a}): eta={self.settings.eta} is likely too large"
-            )
-
     def end_episode(self) -> None:
         self._episodes += 1
         self.epsilon = self.settings.decayed(self.epsilon)
-        if self._episodes % self.settings.target_every == 0:
-            self.sync_target()
 
     def sync_target(self) -> None:
         """Nothing is delayed unless a learner says so."""
@@ -198,99 +188,34 @@ class QHD(ABC):
         self._seen[:] = np.nan
 
 
-class OnlineQHD(QHD):
-    """One TD step on the transition just met: no replay, no target network."""
+class SteppingQHD(QHD):
+    """QHD that approaches its targets by steps of temporal-difference learning."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._phi_next = np.zeros_like(self._phi)
+    @classmethod
+    def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:
+        settings: Any = c.part(cls.Settings)
+        if settings.step == "plain":
+            return settings
+        return replace(settings, eta=normalised_step(settings.eta, cls.batch(settings), encoder(states)))
 
-    def observe(self, t: Transition) -> None:
-        self._look(t.s)
-        if not self.encoder.fused:
-            self._phi_next[:] = self.encoder.features(t.s_next[None])[0]
-        delta = kernels.online_step(*self._args, *t, self.eta, self._seen, self._phi, self._phi_next, self._rows)
-        self._learned(delta, t)
-        # Phi(s') is the Phi(s) of the next step.
-        self._phi, self._phi_next = self._phi_next, self._phi
-        self._seen[:] = t.s_next
+    @classmethod
+    def batch(cls, settings: Any) -> int:
+        """Transitions that a step adds up, B."""
+        return 1
 
+    @classmethod
+    def other_step(cls, c: Config) -> dict[str, Any]:
+        return {"eta": c.eta / 2}
 
-class ReplayQHD(QHD):
-    """Double-Q minibatches from a replay, bootstrapped from a delayed copy of W."""
+    @property
+    def eta(self) -> float:
+        """The step size of this episode."""
+        return self.settings.eta * self.settings.eta_decay**self._episodes
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.W_target = self.W.copy(order="F")
-        self._target_rows = real_view(self.W_target)
-        self._phi_next = np.zeros_like(self._phi)
-        self._steps = 0
-        self.replay = Replay(self.settings.replay_size, self.encoder.n)
-        c, rounded = self.settings, self.settings.features == "int8"
-        # Hypervectors of the whole replay, or of one minibatch. Untouched pages of zeros cost nothing.
-        rows = c.batch_size if c.features == "recompute" else c.replay_size
-        self._kept: Array = np.zeros((rows, len(self._phi)), np.int8 if rounded else np.float32)
-        self._scale = self._unit(rounded)
-        self.sync_target()
+    def _cause(self) -> str:
+        return f"eta={self.settings.eta} is likely too large"
 
-    def observe(self, t: Transition) -> None:
-        memory, B = self.replay, self.settings.batch_size
-        self._store(memory.add(t), t.s)
-        self._steps += 1
-        if memory.size < B or self._steps % self.settings.update_every:
-            return
-        u = self._rng.random(B)
-        if not self.encoder.fused:
-            delta = self._plain_step(kernels.drawn(u, memory.size))
-        elif self.settings.features == "recompute":
-            delta = kernels.replay_step(
-                *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
-                u, memory.size, self.eta, self._rows, self._target_rows, self._kept,
-            )  # fmt: skip
-        else:
-            delta = kernels.stored_step(
-                *self._args, self._kept, self._scale, memory.joined, memory.a, memory.r, memory.discount, memory.s_next,
-                u, memory.size, self.eta, self._rows, self._target_rows, self._N_target, self._unit_target,
-                self._phi_next,
-            )  # fmt: skip
-        self._learned(delta, t)
-
-    def _plain_step(self, rows: Array) -> float:
-        """The same step in numpy, for features that no kernel can make."""
-        m, a = self.replay, self.replay.a[rows]
-        W, W_target = self._rows.T, self._target_rows.T
-        if self.settings.features == "recompute":
-            X, X_next = self.encoder.features(m.s[rows]), self.encoder.features(m.s_next[rows])
-        else:
-            X, X_next = self._kept[rows], self._kept[(rows + 1) % len(self._kept)]
-            ends = ~m.joined[rows] & (m.discount[rows] > 0)
-            X_next[ends] = self.encoder.features(m.s_next[rows[ends]])
-        y = double_q_target(m.r[rows], m.discount[rows], X_next @ W, X_next @ W_target)
-        delta = td_error(y, X @ W, a)
-        self._rows[:] = semi_gradient(W, X, a, delta, self.eta).T
-        return float(np.abs(delta).sum())
-
-    def _store(self, row: int, s: Array) -> None:
-        """Keep Phi(s) with its transition."""
-        if self.settings.features != "recompute":
-            self._keep(s, self._kept, row, self._scale)
-
-    def sync_target(self) -> None:
-        self._set_target(self.W)
-
-    def _set_target(self, W: Array) -> None:
-        """The only way to change W_target: what the kernel multiplies by goes with it."""
-        self.W_target[:] = W
-        self._N_target, self._unit_target = kernels.counted(self._kept, self._target_rows)
-
-    def state(self) -> Payload:
-        memory = {f"replay.{k}": v for k, v in self.replay.state().items()}
-        return {**super().state(), "W_target": self.W_target.copy(), "steps": np.array(self._steps), **memory}
-
-    def restore(self, p: Payload) -> None:
-        super().restore(p)
-        self._set_target(p["W_target"])
-        self._steps = int(p["steps"])
-        self.replay.restore(under(p, "replay."))
-        for row, s in enumerate(self.replay.s[: self.replay.size]):
-            self._store(row, s)
+    def _learned(self, delta: float, t: Transition) -> None:
+        self.updates += 1
+        if not math.isfinite(delta):  # numpy's takes ten times as long for a single number
+            raise FedQHDError(f"the TD error became {delta} (reward {t.r}, action {t.a}): {self._cause()}")

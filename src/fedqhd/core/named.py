@@ -13,6 +13,12 @@ PYTHON = "python"
 _given: dict[str, Any] = {}
 
 
+def is_own(name: str) -> bool:
+    """Whether a name has the form `module:name`."""
+    module, _, path = name.partition(":")
+    return bool(module) and all(part.isidentifier() for part in path.split("."))
+
+
 def find(name: str, setting: str) -> Any:
     """What `module:name` stands for; None where the module has no such name."""
     module, _, path = name.partition(":")

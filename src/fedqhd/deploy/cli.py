@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.runs.config import Config
 
 
 def add_federate(commands: Any, add_settings: Callable[[argparse.ArgumentParser], None]) -> None:

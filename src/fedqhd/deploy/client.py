@@ -6,7 +6,6 @@ the server would have it, the file of its own settings (config).
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import sys
 from collections.abc import Mapping
@@ -17,17 +16,17 @@ from typing import Any
 from flwr.app import Context
 
 from fedqhd.agents.client import LocalClient
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.client import Site, make_client_app
 from fedqhd.envs.make import make_env
+from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.runs.build import make_client, make_federation, member
-from fedqhd.runs.config import Config
 from fedqhd.runs.limits import check_size
 from fedqhd.runs.outcome import evaluate
 from fedqhd.runs.private import largest
-from fedqhd.runs.public import Public, make_public
 
 log = logging.getLogger("fedqhd")
 
@@ -46,7 +45,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         raise FedQHDError(f'node-config lacks {", ".join(sorted(missing))}: give partition-id=0 state-dir="FOLDER"')
     index, home = int(node["partition-id"]), Path(node["state-dir"])
     c, shared = client_settings(greeting, str(node.get("config", "")))
-    c = dataclasses.replace(c, out=str(home))
+    c = c.replace(out=str(home))
     if not 0 <= index < c.clients:
         raise FedQHDError(f"partition-id={index} is not possible: the server has clients 0 to {c.clients - 1}")
     public = make_public(shared)

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
 from fedqhd.deploy.keys import ServerKeys, check_certificate, client_keys, server_keys
 from fedqhd.deploy.programs import answers, check_port, free_port, is_loopback, parse_address, program, start, stop
 from fedqhd.deploy.settings import check_client, check_server
 from fedqhd.deploy.superlink import register, secured
-from fedqhd.runs.config import Config
 from fedqhd.runs.run import claim, clear
 
 START = 60.0

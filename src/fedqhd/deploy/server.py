@@ -19,21 +19,22 @@ from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
 from fedqhd.core.protocols import Engine
 from fedqhd.deploy.settings import check_server, greeting
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.grid import Patience
+from fedqhd.envs.public import make_public
 from fedqhd.federation import Terms
 from fedqhd.report.figures import curves
 from fedqhd.report.terminal import Progress, closing
 from fedqhd.runs.build import World, make_federation, make_server
 from fedqhd.runs.checkpoint import Parties
-from fedqhd.runs.config import Config, resolve
+from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import Outcome
 from fedqhd.runs.private import largest
-from fedqhd.runs.public import make_public
 from fedqhd.runs.run import Listener, claim, conduct
 
 app = ServerApp()

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
 
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
+from fedqhd.core.settings import Need, Settings, setting
 from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
 from fedqhd.envs.scaling import StateScaler
+
+MOVING = ("teacher", "visited")
+"""Sources whose anchors are found during training."""
+
+
+@dataclass(frozen=True)
+class AnchorSettings(Settings):
+    """The anchor states at which Q-values are exchanged."""
+
+    title: ClassVar[str] = "anchors"
+
+    anchors: int = setting(200, "number of anchor states, m")
+    anchor_source: str = setting(
+        "rollout", "where anchors come from", choices=("rollout", "uniform", "mix", "file", *MOVING)
+    )
+    anchor_file: str = setting(
+        "", "anchor_source=file: an .npy or .npz of raw states, one a row", only={"anchor_source": "file"}
+    )
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
 
 
 def make_anchors(

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
+from fedqhd.core import rng
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array
+from fedqhd.core.settings import Need, Settings, setting
 from fedqhd.envs.adapt import as_vectors, make
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings(Settings):
+    """How the environment of each client is played."""
+
+    title: ClassVar[str] = "environment"
+
+    action_repeat: int = setting(1, "steps of the environment for which an action is kept")
+    dynamics: tuple[str, ...] = setting(
+        (), "worlds that differ: NAME=LOW:HIGH, drawn for each client, e.g. length=0.3:1"
+    )
+    gamma: float = setting(0.99, "discount from one action to the next", at_least=0, at_most=1)
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        for spec in c.dynamics:
+            parse_range(spec)
 
 
 def make_env(
@@ -60,6 +83,30 @@ def _constants(env: gymnasium.Env[Any, Any]) -> tuple[set[str], set[str]]:
     return arguments, {k for k in dir(env.unwrapped) if isinstance(getattr(env.unwrapped, k, None), float | int)}
 
 
+def parse_range(spec: str) -> Range:
+    """(name, low, high) of `name=low:high`."""
+    name, _, bounds = spec.partition("=")
+    low, _, high = bounds.partition(":")
+    try:
+        parsed = name, float(low), float(high)
+        if name and math.isfinite(parsed[1]) and math.isfinite(parsed[2]) and parsed[1] <= parsed[2]:
+            return parsed
+    except ValueError:
+        pass
+    raise FedQHDError(f"dynamics={spec!r} is no range: give NAME=LOW:HIGH with LOW at most HIGH, e.g. gravity=8:12")
+
+
+def dynamics_of(c: Config, client: int) -> dict[str, float]:
+    """How the environment of a client departs from the nominal one."""
+    ranges = [parse_range(spec) for spec in c.dynamics]
+    if not ranges:
+        return {}
+    env = make_env(c.env)
+    check_dynamics(env, c.env, ranges)
+    env.close()
+    return draw_dynamics(ranges, rng.generator(c.seed, client, "world"))
+
+
 def check_dynamics(env: gymnasium.Env[Any, Any], env_id: str, ranges: Sequence[Range]) -> None:
     """Refuse ranges of what the environment does not have, or that change its sign: no pole has length -1."""
     known = set.union(*_constants(env))
@@ -73,9 +120,9 @@ def check_dynamics(env: gymnasium.Env[Any, Any], env_id: str, ranges: Sequence[R
             )
 
 
-def draw_dynamics(ranges: Sequence[Range], rng: np.random.Generator) -> dict[str, float]:
+def draw_dynamics(ranges: Sequence[Range], generator: np.random.Generator) -> dict[str, float]:
     """One world: each constant uniform in its range."""
-    return {name: float(rng.uniform(low, high)) for name, low, high in ranges}
+    return {name: float(generator.uniform(low, high)) for name, low, high in ranges}
 
 
 def changed(

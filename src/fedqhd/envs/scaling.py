@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -10,6 +11,7 @@ from gymnasium.spaces import Box
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import SPAN, Array
+from fedqhd.core.settings import Settings, setting
 from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
 
 ABSURD = 1e6
@@ -17,6 +19,28 @@ ABSURD = 1e6
 SPREAD = 2.5
 """How far apart two states of random rollouts are put by scaling=auto, in the median: with the default bandwidth of 1.5
 about what Acrobot and MountainCar were found to like."""
+
+
+@dataclass(frozen=True)
+class ScalingSettings(Settings):
+    """How states are scaled."""
+
+    title: ClassVar[str] = "scaling of states"
+
+    scaling: str = setting(
+        "auto",
+        "scale states by random rollouts (auto: and their distance), the environment's box, or given bounds",
+        choices=("auto", "rollout", "box", "bounds"),
+    )
+    scale_low: tuple[float, ...] = setting(
+        (), "scaling=bounds: the value of each state variable that becomes -4", only={"scaling": "bounds"}
+    )
+    scale_high: tuple[float, ...] = setting(
+        (), "scaling=bounds: the value of each state variable that becomes 4", only={"scaling": "bounds"}
+    )
+    rollout_steps: int = setting(
+        ROLLOUT_STEPS, "random steps by which states are scaled and anchors found; fewer if a step is slow"
+    )
 
 
 class StateScaler(NamedTuple):

@@ -1,11 +1,11 @@
 """What clients and server exchange."""
 
 from fedqhd.federation.aggregate import COMBINE, SELECT, own_rule, weighted_mean
-from fedqhd.federation.baselines import Distilled, Independent, Truncated
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
-from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, TeacherAnchors, Terms, VisitedAnchors, choose
+from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, TeacherAnchors, VisitedAnchors, choose
 from fedqhd.federation.rounds import plan_rounds, run_rounds
 from fedqhd.federation.server import Server
+from fedqhd.federation.terms import Terms
 from fedqhd.federation.validate import Member
 from fedqhd.federation.wrappers.attacks import ATTACKS, Attacked
 
@@ -15,8 +15,6 @@ __all__ = [
     "SELECT",
     "AnchorCompile",
     "Attacked",
-    "Distilled",
-    "Independent",
     "Member",
     "NormalExchange",
     "ParameterAverage",
@@ -24,7 +22,6 @@ __all__ = [
     "Server",
     "TeacherAnchors",
     "Terms",
-    "Truncated",
     "VisitedAnchors",
     "choose",
     "own_rule",

@@ -172,3 +172,8 @@ COMBINE: Mapping[str, Callable[[Sequence[Reply], str], Array]] = {
 """Rules that are no weighted mean of the replies that count."""
 SELECT: Mapping[str, Callable[[Sequence[Array]], Array]] = {"auto": near_the_centre, "multi-krum": multi_krum}
 """Rules that leave some replies out."""
+
+
+def combine_of(name: str) -> Callable[[Sequence[Reply], str], Array]:
+    """What `aggregate=name` makes of the replies that count."""
+    return own_rule(name) if ":" in name else COMBINE.get(name, weighted_mean)

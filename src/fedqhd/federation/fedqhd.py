@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Client, Federation, Like, Payload, Reply
 from fedqhd.federation.aggregate import weighted_mean
-from fedqhd.federation.validate import Member
+from fedqhd.federation.terms import Terms
 
 Combine = Callable[[Sequence[Reply], str], Array]
 """(replies, name) -> what the server makes of the arrays of that name."""
@@ -126,20 +125,6 @@ class TeacherAnchors(AnchorCompile):
         self.inner.anchors = teacher["anchors"]
         self.inner.install(client, teacher)
         self.anchors = teacher["next"]
-
-
-class Terms(NamedTuple):
-    """What all clients are together, as far as it decides what they exchange."""
-
-    alike: bool
-    """Whether all encoders are the same, by their fingerprints."""
-    like: Payload
-    """What the parameters of the smallest client look like."""
-
-    @classmethod
-    def of(cls, members: Sequence[Member]) -> Terms:
-        smallest = min((m.like for m in members), key=lambda p: sum(v.size for v in p.values()))
-        return cls(len({m.fingerprint for m in members}) == 1, smallest)
 
 
 def choose(terms: Terms, otherwise: AnchorCompile) -> Federation:

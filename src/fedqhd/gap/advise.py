@@ -18,22 +18,21 @@ from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.policy import Policy, load_policy
 from fedqhd.core import rng
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
 from fedqhd.encoders import BaseEncoder
+from fedqhd.encoders.settings import dimension, encoder_of, real_features
 from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
+from fedqhd.envs.public import fit_states, scaler_of
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.gap.measure import check_gap
 from fedqhd.gap.states import policy_states, sample
 from fedqhd.linalg.geometry import Spectrum
 from fedqhd.linalg.ridge import stacked
 from fedqhd.runs import exchange
-from fedqhd.runs.build import make_encoder
-from fedqhd.runs.choices import QHD_METHODS
-from fedqhd.runs.config import Config, resolve
-from fedqhd.runs.limits import dimension, features
-from fedqhd.runs.public import fit_states, scaler_of
+from fedqhd.runs.config import resolve
 from fedqhd.runs.run import train
 
 SOURCES = ("rollout", "uniform", "mix", "teacher")
@@ -74,14 +73,14 @@ class Choice(NamedTuple):
 def pilot(c: Config) -> Teacher:
     """A short run of two least-squares clients with one encoder: soon good enough to show where values bend."""
     shared = ["env", "encoder", "sigma", "scaling", "scale_low", "scale_high", "rollout_steps", "gamma", "seed"]
-    own = {k: getattr(c, k) for k in shared} | {"encoder": c.encoder[:1]}
+    own = {k: c.values[k] for k in shared}
     with tempfile.TemporaryDirectory() as folder:
-        settings = {
-            **own, "setting": "homogeneous", "learner": "least-squares", "clients": PILOT_CLIENTS, "dims": [PILOT_D],
-            "episodes": PILOT_EPISODES, "anchors": LADDER[0], "anchor_source": "rollout", "eval_episodes": 1,
+        settings: dict[str, Any] = {
+            "setting": "homogeneous", "learner": "least-squares", "clients": PILOT_CLIENTS, "dims": [PILOT_D],
+            "episodes": PILOT_EPISODES, "eval_episodes": 1,
             "epsilon_decay": 0.93, "out": str(Path(folder) / "pilot"),
         }  # fmt: skip
-        summary = train(resolve(settings))
+        summary = train(resolve(settings, preset="plain", shared=own))
         policy = load_policy(settings["out"])
     about = f"a pilot of {PILOT_EPISODES} episodes, last returns {summary['final_return']:.1f}"
     return Teacher(policy.q, [policy], about)
@@ -104,11 +103,14 @@ def kinds(c: Config) -> range:
 
 def check(c: Config, teacher: Teacher | None) -> None:
     """Refuse, before a pilot is trained, what has no anchors, another environment, or would not fit."""
-    if c.method not in QHD_METHODS:
-        raise FedQHDError(f"method={c.method} has no anchors to compile at: advice is for {', '.join(QHD_METHODS)}")
+    if "compile" not in c:
+        raise FedQHDError(
+            f"method={c.method} with setting={c.setting} compiles nothing at anchors: advice is for method=fedqhd with "
+            "setting=heterogeneous"
+        )
     if teacher and teacher.policies[0].env != c.env:
         raise FedQHDError(f"env={c.env!r} is not that of the run whose teacher is asked, {teacher.policies[0].env!r}")
-    check_gap(max(*LADDER, c.anchors), max(features(c, dimension(c, i)) for i in kinds(c)))
+    check_gap(max(*LADDER, c.anchors), max(real_features(c, dimension(c, i)) for i in kinds(c)))
 
 
 class Bench:
@@ -120,7 +122,7 @@ class Bench:
         self.scaler: StateScaler = scaler_of(c, env)
         states = fit_states(c, env, self.scaler)
         env.close()
-        self.encoders: list[BaseEncoder] = [make_encoder(c, i, states) for i in kinds(c)]
+        self.encoders: list[BaseEncoder] = [encoder_of(c, i, states) for i in kinds(c)]
         held = sample(self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
         self.held = np.vstack([held["rollouts"], held["policy"]])
         self.wanted = self.values(self.held)

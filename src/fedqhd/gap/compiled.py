@@ -10,6 +10,7 @@ import numpy as np
 
 from fedqhd.agents.model import Readout
 from fedqhd.agents.policy import Policy, greedy_returns, load_policy
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
 from fedqhd.encoders import BaseEncoder
@@ -17,7 +18,6 @@ from fedqhd.envs.scaling import StateScaler
 from fedqhd.gap import bound as theory
 from fedqhd.linalg.geometry import stacked_weights
 from fedqhd.linalg.ridge import stacked
-from fedqhd.runs.config import Config
 from fedqhd.runs.exchange import Exchange
 
 BLOCK = 2048

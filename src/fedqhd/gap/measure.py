@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.policy import Policy, load_policy
 from fedqhd.core import rng
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.gap import bound as theory
 from fedqhd.gap.compiled import Member, members
@@ -18,7 +19,7 @@ from fedqhd.gap.oracles import ANGLE_STATES, Oracles, World, angles, make_bases,
 from fedqhd.gap.states import SOURCES, sample
 from fedqhd.linalg.geometry import Spectrum, states_needed
 from fedqhd.runs import exchange
-from fedqhd.runs.config import Config, known_keys, read_toml
+from fedqhd.runs.config import load_config
 from fedqhd.runs.limits import free_memory
 
 HELD_OUT = 1000
@@ -33,7 +34,7 @@ def run_config(run: str | Path) -> Config:
     file = Path(run) / "config.toml"
     if not file.exists():
         raise FedQHDError(f"run={str(run)!r} is no folder of a run: it holds no config.toml")
-    return Config(**known_keys(str(file), read_toml(file)))
+    return load_config(file)
 
 
 def number_of_states(clients: Sequence[Member], given: int | None) -> int:

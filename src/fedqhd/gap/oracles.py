@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from fedqhd.agents.policy import Policy
+from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.gap import bound as theory
 from fedqhd.gap.compiled import Member
 from fedqhd.linalg.geometry import Spectrum, misalignment, principal_angles, span, states_needed
-from fedqhd.runs.config import Config
 from fedqhd.runs.exchange import Exchange
 
 ANGLE_STATES = 8000

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from fedqhd.core.files import write_bytes
+from fedqhd.core.presets import PRESETS
 from fedqhd.report.figures import smooth
 from fedqhd.report.stats import band, describe
 from fedqhd.runs.outcome import training_returns
-from fedqhd.studies.presets import PRESETS, Cell, cells, given, seeds
+from fedqhd.studies.presets import Cell, cells, given, seeds
 from fedqhd.studies.suite import Plan, main_job
 
 SMOOTH, EVERY = 20, 5

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from PIL import Image
 
+from fedqhd.core.presets import PRESETS
 from fedqhd.report import charts, paper
 from fedqhd.report.collect import read_json
 from fedqhd.report.tables import TITLES, Rows, best, of, standing
-from fedqhd.runs.choices import SETTINGS
-from fedqhd.studies.presets import ENVS, METHODS, PRESETS
+from fedqhd.runs.settings import SETTINGS
+from fedqhd.studies.presets import ENVS, METHODS
 
 LEGEND = """<p>★ best non-oracle; † oracle, which pools the data of all clients; interquartile mean over seeds, in
 brackets its 95 % bootstrap interval, below it the paper's mean of three seeds. Homog.: one encoder or network for all;

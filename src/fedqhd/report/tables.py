@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from fedqhd.core.presets import PRESETS
 from fedqhd.report import paper
 from fedqhd.report.collect import read_json
 from fedqhd.report.stats import interval, performance_profile, pooled_iqm, probability_of_improvement
-from fedqhd.runs.choices import SETTINGS
-from fedqhd.studies.presets import ENVS, METHODS, PRESETS, Cell, cells, seeds
+from fedqhd.runs.settings import SETTINGS
+from fedqhd.studies.presets import ENVS, METHODS, Cell, cells, seeds
 
 Rows = Sequence[Mapping[str, Any]]
 TITLES = {"tuned": "Preset `tuned`: every method with its own tuned settings",

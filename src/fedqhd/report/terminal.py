@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedqhd.core.config import Config
 from fedqhd.core.protocols import Episode, Reply
-from fedqhd.runs.config import Config
-from fedqhd.runs.limits import all_feature_bytes, kept_as
+from fedqhd.runs.limits import all_feature_bytes, stored_as
 from fedqhd.runs.private import said
 from fedqhd.runs.run import Listener
 
@@ -54,7 +54,7 @@ class Progress(Screen, Listener):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, per_second=4)
-        self.config = Config()
+        self.config: Config
         self.rounds = self.rounds_done = self.steps = self.played = 0
         self.before = self.expected = 0.0
         self.began = time.monotonic()
@@ -65,7 +65,7 @@ class Progress(Screen, Listener):
     def start(self, config: Config, rounds: int, rounds_done: int) -> None:
         self.config, self.rounds, self.rounds_done = config, rounds, rounds_done
         # As many episodes as a round is expected to have, where not all clients take part.
-        self.expected = config.episodes * config.clients * config.participation
+        self.expected = config.episodes * config.clients * config.get("participation", 1.0)
         self.before = self.expected * rounds_done / rounds
         self.began = time.monotonic()
         self.recent = [deque(maxlen=RECENT) for _ in range(config.clients)]
@@ -78,7 +78,7 @@ class Progress(Screen, Listener):
             soft_wrap=True,
         )
         if size := all_feature_bytes(config):
-            self.console.print(f"hypervectors are kept as {kept_as(config)}, {size / 1e6:,.0f} MB in all when full",
+            self.console.print(f"hypervectors are kept as {stored_as(config)}, {size / 1e6:,.0f} MB in all when full",
                                highlight=False)  # fmt: skip
 
     def episode(self, episode: Episode) -> None:

@@ -14,14 +14,15 @@ from fedqhd._version import __version__
 from fedqhd.agents import LeastSquaresQHD
 from fedqhd.agents.client import SPLIT, LocalClient
 from fedqhd.agents.policy import Policy, greedy_returns, model_path
+from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import Server
+from fedqhd.federation.method import method_of
+from fedqhd.federation.settings import AggregationSettings
 from fedqhd.runs.build import World, liars
-from fedqhd.runs.choices import DQN_METHODS
 from fedqhd.runs.commit import commit
-from fedqhd.runs.config import Config
-from fedqhd.runs.limits import all_feature_bytes, kept_as
+from fedqhd.runs.limits import all_feature_bytes, stored_as
 
 LAST = 100
 """The final return is the mean over this many last episodes."""
@@ -59,8 +60,13 @@ def happened(c: Config, server: Server) -> dict[str, Any]:
         kind, _, who = key.partition("/")
         if kind in replies:
             replies[kind][who] = count
-    lying = {"attack": c.attack, "liars": liars(c)} if c.attack != "none" else {}
-    return {"aggregate": c.aggregate, "replies": replies, "rounds_repeated": server.counts["repeated"], **lying}
+    lying = {"attack": c.attack, "liars": liars(c)} if c.get("attack", "none") != "none" else {}
+    return {
+        "aggregate": c.get("aggregate", AggregationSettings.aggregate),
+        "replies": replies,
+        "rounds_repeated": server.counts["repeated"],
+        **lying,
+    }
 
 
 class Outcome(NamedTuple):
@@ -96,7 +102,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "env": c.env,
         "method": c.method,
         "setting": c.setting,
-        "learner": "dqn" if c.method in DQN_METHODS else c.learner,
+        "learner": method_of(c).learner_name,
         "protocol": type(world.federation).__name__,
         "seed": c.seed,
         "clients": c.clients,
@@ -111,7 +117,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "split_seconds": {name: seconds[name] for name in (*SPLIT, "logging")},
         "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
         "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
-        "features": kept_as(c),
+        "features": stored_as(c),
         "feature_bytes": all_feature_bytes(c),
         "agents": len(outcomes),
         "updates": sum(o.updates for o in outcomes),

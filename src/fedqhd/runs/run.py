@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.client import SPLIT, LocalClient
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import WriteFailed, checkpoints, damaged, failed, number_of, write_bytes
 from fedqhd.core.protocols import Engine, Episode, Federation, Payload, Reply
@@ -28,7 +28,7 @@ from fedqhd.runs import checkpoint, exchange
 from fedqhd.runs import rounds_log as rounds_file
 from fedqhd.runs.build import World, build, liars, make_server, warm_up
 from fedqhd.runs.checkpoint import Parties
-from fedqhd.runs.config import Config, known_keys, read_toml
+from fedqhd.runs.config import load_config
 from fedqhd.runs.outcome import Outcome, evaluate, happened, summarise
 from fedqhd.runs.private import spent
 
@@ -93,7 +93,7 @@ def conduct(
 
 def make_engine(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
     """By default one worker process a core, where there are several of both cores and clients."""
-    if c.engine == "flower" or c.secure != "off":
+    if c.engine == "flower" or c.get("secure", "off") != "off":
         engine: Engine = simulation(c, clients, world, server, listener)
     elif c.engine == "process" or (c.engine == "auto" and min(cores(), len(clients)) > 1):
         engine = ProcessEngine(clients, world.federation, listener.episode)
@@ -126,7 +126,7 @@ def where_it_stands(config: Config) -> str:
 
 def identity(config: Config) -> str:
     """Which run this is: all settings but the folder and the engine, which does not matter to what comes out."""
-    return f"{zlib.crc32(dataclasses.replace(config, out='', engine='auto').to_toml().encode()):08x}"
+    return f"{zlib.crc32(config.replace(out='', engine='auto').to_toml().encode()):08x}"
 
 
 def claim(config: Config, overwrite: bool, resume: bool) -> None:
@@ -136,11 +136,11 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
     if resume and overwrite:
         raise FedQHDError("resume and overwrite exclude each other: choose one")
     if resume and held.exists():
-        before = Config(**known_keys(str(held), read_toml(held)))
-        for f in dataclasses.fields(Config):
-            old, new = getattr(before, f.name), getattr(config, f.name)
-            if old != new and f.name not in ("out", "engine"):
-                raise FedQHDError(f"{f.name}={new!r} differs from the run to resume, which has {old!r}: leave it out")
+        before = load_config(held).values
+        for name, new in config.values.items():
+            old = before.get(name, new)
+            if old != new and name not in ("out", "engine"):
+                raise FedQHDError(f"{name}={new!r} differs from the run to resume, which has {old!r}: leave it out")
         return
     if folder.exists() and not folder.is_dir():
         raise FedQHDError(f"out={str(folder)!r} is a file: give a folder")
@@ -201,7 +201,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
             spend({name: reply.seconds[name] for name in SPLIT})
         totals["rounds"] += 1
         totals["steps"] += sum(r.steps for r in replies)
-        totals["bytes_up"] += sum(nbytes(r.payload, config.uplink) for r in replies)
+        totals["bytes_up"] += sum(nbytes(r.payload, config.get("uplink", "full")) for r in replies)
         totals["bytes_down"] += nbytes(latest) * len(replies)
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):

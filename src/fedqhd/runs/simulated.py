@@ -10,13 +10,13 @@ from typing import Any
 from flwr.app import Context
 
 from fedqhd.agents.client import LocalClient
+from fedqhd.core.config import Config
 from fedqhd.engines.flower.client import Site, make_client_app
 from fedqhd.engines.flower.simulation import Simulation, SimulationEngine, client_folder
+from fedqhd.envs.public import Public, make_public
 from fedqhd.runs.build import World, make_client, make_federation, member, warm_up
 from fedqhd.runs.checkpoint import nodes
-from fedqhd.runs.config import Config
 from fedqhd.runs.private import largest
-from fedqhd.runs.public import Public, make_public
 
 
 @lru_cache(maxsize=1)

@@ -18,9 +18,12 @@ from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.policy import Policy
 from fedqhd.core import rng
+from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
+from fedqhd.encoders.settings import encoder_of
 from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
+from fedqhd.envs.public import scaler_of
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.gap.bound import measure
 from fedqhd.gap.compiled import Member, members
@@ -28,9 +31,7 @@ from fedqhd.gap.measure import HELD_OUT, run_config
 from fedqhd.gap.states import sample
 from fedqhd.linalg.ridge import Ridge
 from fedqhd.runs import exchange
-from fedqhd.runs.build import make_encoder
-from fedqhd.runs.config import Config, resolve
-from fedqhd.runs.public import scaler_of
+from fedqhd.runs.config import resolve
 
 DIMENSIONS = [(D, 4 * D) for D in (16, 32, 64, 128, 256, 512, 1024, 2048)]
 ANCHORS = [(512, m) for m in (51, 128, 256, 384, 512, 640, 768, 1024, 2048)]
@@ -84,13 +85,13 @@ class Setting:
 
 def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[str, Any]]:
     """A row for each mode of compilation: the gap of one exchange of oracles, its greedy return, the learning curve."""
-    c = resolve({**_given(setting.config), "dims": [D], "anchors": m})
+    c = resolve({**_given(setting.config), "dims": [D], "anchors": m}, preset="plain")
     with threadpool_limits(1):
         env = make_env(c.env, repeat=c.action_repeat)
         states = make_anchors(c.anchor_source, m, "", env, setting.scaler, rng.generator(c.seed, rng.PUBLIC, "anchors"))
         env.close()
         nothing = np.zeros((0, 0))
-        clients = [Member(i, make_encoder(c, i, states), nothing, nothing, states) for i in range(c.clients)]
+        clients = [Member(i, encoder_of(c, i, states), nothing, nothing, states) for i in range(c.clients)]
         X = [k.features(states) for k in clients]
         ridges = [Ridge(x, c.lam) for x in X]
         oracles = [k.project(setting.fit, setting.q_star) for k in clients]

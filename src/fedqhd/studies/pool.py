@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
 from fedqhd.runs.commit import commit
-from fedqhd.runs.config import Config
 
 POLL = 0.2
 GRACE = 60.0

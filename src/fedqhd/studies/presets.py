@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedqhd.core import presets
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.runs.choices import DQN_METHODS, SETTINGS
-from fedqhd.runs.config import FIELDS, Config, read_toml, resolve
+from fedqhd.core.presets import PLAIN, TUNED
+from fedqhd.federation.method import METHODS as KINDS
+from fedqhd.runs.config import FIELDS, resolve
+from fedqhd.runs.settings import SETTINGS
 
 ENVS = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MountainCar-v0")
-METHODS = (
-    "independent-qhd", "truncated-fedavg-qhd", "fedavg-dqn", "distilled-feddqn", "fedqhd", "oracle-qhd", "oracle-dqn",
-)  # fmt: skip
+METHODS = tuple(kind.name for kind in sorted(KINDS.all(), key=lambda kind: kind.style.rank))
 """In the order of the paper's table; oracles, which pool the data of all clients, at the end."""
-PRESETS = ("tuned", "paper")
 WIDTHS = (64, 96, 128)
 """Of the networks of a heterogeneous federation, cycled; the paper says 128 and nothing about others."""
-CONFIGS = Path(str(resources.files("fedqhd"))) / "configs"
-TUNED = CONFIGS / "tuned"
 
 
 class Cell(NamedTuple):
@@ -39,11 +37,9 @@ class Cell(NamedTuple):
 
     @property
     def source(self) -> Cell:
-        """Whose runs these are. With one encoder nothing is truncated: it is Algorithm 1, to the bit. And one network
-        on pooled data, as wide as the widest, is the same whatever the clients would have had."""
-        if self.method == "truncated-fedavg-qhd" and self.setting == "homogeneous":
-            return self._replace(method="fedqhd")
-        return self._replace(setting="homogeneous") if self.method == "oracle-dqn" else self
+        """Whose runs these are, as the method says."""
+        method, setting = KINDS.find(self.method).source(self.setting)
+        return self._replace(method=method, setting=setting)
 
 
 def cells(
@@ -51,12 +47,12 @@ def cells(
 ) -> list[Cell]:
     """Every cell of the table, in its order. Networks of different widths have no parameters to average."""
     every = (Cell(m, e, s) for e, s, m in product(envs, settings, methods))
-    return [c for c in every if (c.method, c.setting) != ("fedavg-dqn", "heterogeneous")]
+    return [c for c in every if c.setting in KINDS.find(c.method).possible]
 
 
 def seeds(preset: str, cell: Cell) -> range:
     """The reporting seeds; those from 100 on are for tuning."""
-    return range(3 if preset == "paper" else 10 if cell.source.method in ("fedqhd", "independent-qhd") else 5)
+    return range(3 if preset == "paper" else KINDS.find(cell.source.method).seeds)
 
 
 def given(cell: Cell) -> dict[str, Any]:
@@ -64,22 +60,23 @@ def given(cell: Cell) -> dict[str, Any]:
 
 
 def paper(cell: Cell) -> dict[str, Any]:
-    """What configs/presets/paper.toml says of a cell."""
-    tables = read_toml(CONFIGS / "presets" / "paper.toml")
-    own = {k: v for k, v in tables.items() if not isinstance(v, dict)}
-    own |= tables[cell.setting] | (tables["dqn"] if cell.method in DQN_METHODS else {})
-    return own | given(cell)
+    """What the paper states for a cell."""
+    method = KINDS.find(cell.method)
+    names = method.table_names({"learner": presets.paper()["learner"], "setting": cell.setting})
+    stated = presets.flattened(presets.paper(), names)
+    c = resolve(given(cell), preset="paper")
+    return {k: v for k, v in stated.items() if k in c} | given(cell)
 
 
 def start(cell: Cell) -> dict[str, Any]:
     """Where tuning starts: each environment's hand-made settings, least squares for QHD, a minibatch every four steps
     for DQN."""
     own: dict[str, Any] = given(cell)
-    if cell.method not in DQN_METHODS:
+    c = resolve(own, preset=PLAIN)
+    if "learner" in c:
         return own | {"learner": "least-squares"}
     if cell.setting == "heterogeneous":
         own["widths"] = list(WIDTHS)
-    c = resolve(own)
     if c.update_every < 4:
         # A target that followed at every update follows as fast at every fourth. Episodes are short here at first:
         # on seed 100, who waits for 1000 steps has learned nothing after 150 of them, who waits for 200 is at 300.
@@ -90,8 +87,7 @@ def start(cell: Cell) -> dict[str, Any]:
 
 def tuned(cell: Cell, folder: Path = TUNED) -> dict[str, Any] | None:
     """What the tuner chose for a cell, or None where it has not been there."""
-    file = folder / f"{cell.env}.toml"
-    chosen = read_toml(file).get(cell.source.method, {}).get(cell.source.setting) if file.exists() else None
+    chosen = presets.tuned(cell.env, cell.source.method, cell.source.setting, folder)
     return None if chosen is None else {**chosen, **given(cell.source)}
 
 
@@ -104,12 +100,12 @@ def settings(preset: str, cell: Cell, folder: Path = TUNED) -> dict[str, Any]:
 
 def job_config(out: Path, cell: Cell, seed: int, own: Mapping[str, Any]) -> Config:
     """A run of a cell in a folder that is its own: other settings, another folder."""
-    c = resolve({**own, "seed": seed, "engine": "local"})
-    others = {k: getattr(c, k) for k, f in FIELDS.items() if getattr(c, k) != f.default}
+    c = resolve({"seed": seed, "engine": "local"}, preset=PLAIN, shared=own)
+    others = {k: v for k, v in c.values.items() if v != FIELDS[k].default}
     for name in ("seed", "engine", "out"):
         others.pop(name, None)
     mark = zlib.crc32(json.dumps(others, sort_keys=True).encode())
-    return resolve({**own, "seed": seed, "engine": "local", "out": str(out / cell.source.name / f"{seed}-{mark:08x}")})
+    return c.replace(out=str(out / cell.source.name / f"{seed}-{mark:08x}"))
 
 
 def parse_set(words: Sequence[str]) -> dict[str, Any]:

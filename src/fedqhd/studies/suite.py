@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedqhd.runs.choices import SETTINGS
+from fedqhd.core.presets import PRESETS, TUNED
+from fedqhd.runs.settings import SETTINGS
 from fedqhd.studies.ablation import ANCHORS, CLIENTS, DIMENSIONS, MODES
 from fedqhd.studies.pool import Job
-from fedqhd.studies.presets import ENVS, METHODS, PRESETS, TUNED, Cell, cells, job_config, seeds, settings
+from fedqhd.studies.presets import ENVS, METHODS, Cell, cells, job_config, seeds, settings
 
 
 @dataclass(frozen=True)

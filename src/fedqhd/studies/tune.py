@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import tomli_w
 
+from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
-from fedqhd.runs.choices import DQN_METHODS, QHD_METHODS
-from fedqhd.runs.config import FIELDS, Config, read_toml, resolve
+from fedqhd.core.presets import PLAIN, read_toml
+from fedqhd.federation.method import method_of
+from fedqhd.runs.config import FIELDS, resolve
 from fedqhd.runs.outcome import training_returns
 from fedqhd.studies.pool import Job, Strand
 from fedqhd.studies.presets import Cell, given, job_config, start
@@ -33,10 +35,10 @@ Settings = dict[str, Any]
 
 
 def how_it_learns(c: Config) -> Settings:
-    """QHD: the environment's other learner. DQN: where the Huber loss turns linear, which is the scale of rewards."""
-    if c.method in DQN_METHODS:
-        return {"huber": 10.0 if c.huber != 10.0 else 1.0}
-    return {"learner": resolve({"env": c.env}).learner if c.learner == "least-squares" else "least-squares"}
+    """As its learner says: the environment's other learner, say, or where the Huber loss turns linear."""
+    learner, _ = method_of(c).learner(0)
+    usual = resolve({"env": c.env}, preset=PLAIN).learner
+    return learner.other(c) or {"learner": usual if usual != learner.name else "least-squares"}
 
 
 def kept_actions(c: Config) -> Settings:
@@ -45,9 +47,8 @@ def kept_actions(c: Config) -> Settings:
 
 def step(c: Config) -> Settings:
     """Of Adam or of TD. A fit has none: there it is how much of a target is the return that followed."""
-    if c.method in DQN_METHODS:
-        return {"lr": c.lr / 2}
-    return {"trace": c.trace / 2} if c.learner == "least-squares" else {"eta": c.eta / 2}
+    learner, _ = method_of(c).learner(0)
+    return learner.other_step(c)
 
 
 def exploration(c: Config) -> Settings:
@@ -57,20 +58,15 @@ def exploration(c: Config) -> Settings:
 
 
 def exchange(c: Config) -> Settings:
-    """Federate more often, or less where that is often already. An oracle, which has all data, remembers more of it;
-    who stays alone, or may have drawn a narrow encoder, looks a little further."""
-    if c.method.startswith("oracle"):
-        return {"replay_size": 2 * c.replay_size}
-    if c.method == "independent-qhd" or (c.method in QHD_METHODS and c.setting == "heterogeneous"):
-        return {"sigma": 1.25 * c.sigma}
-    return {"round_episodes": 10 if c.round_episodes != 10 else 5}
+    """As the method says: federate more often, say."""
+    return method_of(c).other_exchange(c)
 
 
 LEVERS = (how_it_learns, kept_actions, step, exploration, exchange)
 
 
 def trial(out: Path, cell: Cell, seed: int, own: Mapping[str, Any], others: Mapping[str, Any]) -> Job:
-    full = resolve({**own, **others})
+    full = resolve({}, preset=PLAIN, shared={**own, **others})
     short = max(2, round(LENGTH * full.episodes))
     config = job_config(out / "tune", cell, seed, {**own, **others, "episodes": short})
     return Job(f"{cell.env} {cell.method} {cell.setting}, seed {seed}", f"tune {cell.name}", config)
@@ -107,7 +103,7 @@ def search(out: Path, cell: Cell, others: Mapping[str, Any], record: Path, tuned
 
     yield from attempt(first, SEEDS[0])
     for lever in LEVERS:
-        changed = {**best, **lever(resolve({**best, **others}))}
+        changed = {**best, **lever(resolve({}, preset=PLAIN, shared={**best, **others}))}
         yield from attempt(changed, SEEDS[0])
         if value(changed, SEEDS[0]) > value(best, SEEDS[0]):
             best = changed

@@ -6,25 +6,20 @@ import argparse
 import os
 import signal
 import sys
-import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fedqhd._version import __version__
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.presets import PRESETS
 from fedqhd.deploy.cli import add_federate, run_federate
-from fedqhd.runs.choices import DQN_METHODS
-from fedqhd.runs.config import FIELDS, TYPES, Config, resolve
 from fedqhd.ui.reproduce import add_report, add_reproduce, run_report, run_reproduce
 
-QHD_SETTINGS = {
-    "learner", "encoder", "dims", "sigma", "sigma_spread", "compile", "lam", "step", "eta", "target_every",
-    "fit_lam", "ridge", "sweeps", "trace", "damping", "refit", "clip", "explore", "bonus", "exchange",
-}  # fmt: skip
-
-
+WITH_SETTINGS = {"train", "gap", "federate"}
+"""Commands that take the settings of a run."""
 STOP = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -35,40 +30,25 @@ class Parser(argparse.ArgumentParser):
         raise FedQHDError(f"{message}; see '{self.prog} --help'")
 
 
-def weights(words: list[str]) -> str | tuple[float, ...]:
-    """The name of a rule, or a number for each client."""
-    try:
-        return tuple(float(w) for w in words)
-    except ValueError:
-        return " ".join(words)
+def no_settings(parser: argparse.ArgumentParser) -> None:
+    """For commands whose help is not asked for: settings are not imported in vain."""
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """A flag for every setting of Config; only those given show up in the result."""
-    for name, f in FIELDS.items():
-        kind, choices = TYPES[name], f.metadata["choices"]
-        options: dict[str, Any] = {"type": kind}
-        if name == "weights":
-            options = {"type": str, "nargs": "+"}
-        elif typing.get_origin(kind) is tuple:
-            options = {"type": typing.get_args(kind)[0], "nargs": "+"}
-        default = " ".join(map(str, f.default)) if isinstance(f.default, tuple) else f.default
-        text = f.metadata["help"] + (f" ({default})" if default != "" else "")
-        metavar = "|".join(choices) if choices else name.rsplit("_")[-1].upper()
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", help=text, metavar=metavar, default=argparse.SUPPRESS, **options
-        )
-
-
-def make_parser() -> Parser:
+def make_parser(words: Sequence[str] = ()) -> Parser:
+    """The parser of a command line; its words say whose settings there are besides ours."""
     parser = Parser(prog="fedqhd", description="Federated Q-learning in function space.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"fedqhd {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_settings: Callable[[argparse.ArgumentParser], None] = no_settings
+    if set(words) & WITH_SETTINGS:
+        from fedqhd.ui.flags import SettingFlags
+
+        add_settings = SettingFlags(words)
 
     train = commands.add_parser(
         "train", help="train a federation", allow_abbrev=False,
-        description="Train a federation. Defaults in brackets; those of the environment's file in configs/ stand over "
-        "them, --config over those, and flags over all.",
+        description="Train a federation. Defaults in brackets; the preset stands over them, --config over the preset, "
+        "and flags over all. A flag that does nothing for the chosen method is refused.",
     )  # fmt: skip
     train.add_argument(
         "--config", default="", metavar="FILE", help="TOML file of settings, named as the flags with _ for -"
@@ -76,6 +56,12 @@ def make_parser() -> Parser:
     train.add_argument("--overwrite", action="store_true", help="replace the run that --out holds")
     train.add_argument("--resume", action="store_true", help="go on with the run that --out holds")
     train.add_argument("--profile", action="store_true", help="say where the time went")
+    train.add_argument(
+        "--preset",
+        default=PRESETS[0],
+        metavar="|".join(PRESETS),
+        help=f"settings that are not given: as tuned for the main table, or as in the paper ({PRESETS[0]})",
+    )
     add_settings(train)
 
     evaluate = commands.add_parser("evaluate", help="greedy returns of a finished run", allow_abbrev=False)
@@ -134,8 +120,16 @@ def make_parser() -> Parser:
     return parser
 
 
+def parser_of(parser: argparse.ArgumentParser, command: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    subparsers = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    return subparsers.choices[command]
+
+
 def settings(args: argparse.Namespace, given: dict[str, Any]) -> Config:
     """By the flags and the file given, or that of the run to go on with."""
+    from fedqhd.runs.config import resolve
+
     file = args.config
     if args.resume and not file and "out" in given:
         held = Path(given["out"]) / "config.toml"
@@ -143,7 +137,7 @@ def settings(args: argparse.Namespace, given: dict[str, Any]) -> Config:
             file = str(held)
         elif len(given) == 1:
             raise FedQHDError(f"out={given['out']!r} holds no run to go on with: start it without --resume")
-    return resolve(given, file)
+    return resolve(given, file, preset=getattr(args, "preset", PRESETS[0]))
 
 
 def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
@@ -156,9 +150,6 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from fedqhd.runs.run import where_it_stands
 
     console = Console()
-    idle = sorted(given.keys() & QHD_SETTINGS) if config.method in DQN_METHODS else []
-    if idle:
-        console.print(f"note: {', '.join(idle)} do not concern {config.method} and are left unused", highlight=False)
     try:
         with Progress(console) as progress:
             summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)
@@ -225,7 +216,7 @@ def run_completion(args: argparse.Namespace) -> None:
         raise FedQHDError("completion needs shtab: install it with pip install 'fedqhd[completion]'") from error
     if args.shell not in shtab.SUPPORTED_SHELLS:
         raise FedQHDError(f"shell={args.shell!r} is unknown: choose from {', '.join(shtab.SUPPORTED_SHELLS)}")
-    print(shtab.complete(make_parser(), shell=args.shell))
+    print(shtab.complete(make_parser(["train"]), shell=args.shell))
 
 
 def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
@@ -261,6 +252,7 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
 
     from fedqhd import api
     from fedqhd.report.gap import show_advice
+    from fedqhd.runs.config import resolve
 
     if args.run and not (Path(args.run) / "config.toml").exists():
         raise FedQHDError(f"run={args.run!r} is no folder of a run: it holds no config.toml")
@@ -277,18 +269,21 @@ def on_signal(number: int, frame: object) -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = make_parser()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
         for stop in STOP:
             signal.signal(stop, on_signal)
         sys.path.append(os.getcwd())  # for module:name of the user's own; last, so that nothing of it hides a package
-        args, unknown = parser.parse_known_args(argv)
+        parser = make_parser(words)
+        args, unknown = parser.parse_known_args(words)
+        given: dict[str, Any] = {}
+        if args.command in WITH_SETTINGS:
+            from fedqhd.ui.flags import given_settings
+
+            given = given_settings(words, args)
         if unknown:
-            flags = [f"--{n.replace('_', '-')}" for n in FIELDS]
-            parser.error(f"{unknown[0]!r} is not an argument of {args.command}{nearest(unknown[0], flags)}")
-        given = {k: v for k, v in vars(args).items() if k in FIELDS}
-        if "weights" in given:
-            given["weights"] = weights(given["weights"])
+            known = [word for action in parser_of(parser, args.command)._actions for word in action.option_strings]
+            parser.error(f"{unknown[0]!r} is not an argument of {args.command}{nearest(unknown[0], known)}")
         if args.command == "federate":
             run_federate(args, partial(settings, args, given))
         elif args.command in ("train", "gap"):

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedqhd._version import __version__
-from fedqhd.agents import OnlineQHD, QHDSettings, ReplayQHD
+from fedqhd.agents import OnlineQHD, OnlineSettings, ReplayQHD, ReplaySettings
 from fedqhd.core.protocols import Transition
 from fedqhd.encoders import RandomFourier
 from fedqhd.engines import cores
@@ -62,8 +62,8 @@ def speeds() -> Iterator[tuple[int, float, float, float]]:
     states = rng.normal(size=(64, 4)).astype(np.float32)
     for D in DIMS:
         encoder = RandomFourier.sample(4, D, 1.5, rng)
-        online = OnlineQHD(encoder, 2, QHDSettings(eta=0.1), rng)
-        replay = ReplayQHD(encoder, 2, QHDSettings(eta=0.01, features="int8", replay_size=1000), rng)
+        online = OnlineQHD(encoder, 2, OnlineSettings(eta=0.1), rng)
+        replay = ReplayQHD(encoder, 2, ReplaySettings(eta=0.01, features="int8", replay_size=1000), rng)
         steps = [Transition(s, k % 2, 0.1, 0.9, states[(k + 1) % 64]) for k, s in enumerate(states)]
         for t in steps:  # compiled, or loaded from the cache
             online.act(t.s)

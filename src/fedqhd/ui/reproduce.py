@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.runs.choices import SETTINGS
-from fedqhd.studies.presets import ENVS, METHODS, PRESETS, TUNED, parse_set
+from fedqhd.core.presets import PRESETS, TUNED
+from fedqhd.runs.settings import SETTINGS
+from fedqhd.studies.presets import ENVS, METHODS, parse_set
 
 if TYPE_CHECKING:
     from rich.console import Console

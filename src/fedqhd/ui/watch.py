@@ -22,6 +22,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, read_checkpoint
 from fedqhd.engines.local import restore_from
 from fedqhd.federation import plan_rounds
+from fedqhd.federation.method import method_of
 from fedqhd.gap.measure import run_config
 from fedqhd.report.play import play
 from fedqhd.runs import rounds_log as rounds
@@ -59,8 +60,9 @@ class Watched:
     def about(self) -> dict[str, Any]:
         c = self.config
         planned = len(plan_rounds(c.episodes, c.round_episodes))
-        facts = {k: getattr(c, k) for k in ("env", "method", "setting", "learner", "clients", "episodes", "seed")}
-        return {**facts, "run": str(self.folder), "rounds": planned, "dims": c.dims}
+        facts = {k: c.get(k) for k in ("env", "method", "setting", "clients", "episodes", "seed")}
+        facts["learner"] = method_of(c).learner_name
+        return {**facts, "run": str(self.folder), "rounds": planned, "dims": c.get("dims", ())}
 
     def data(self, metrics: int, rounds_at: int) -> dict[str, Any]:
         """What is new since the given bytes of either file."""

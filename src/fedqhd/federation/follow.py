@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedqhd.agents import OnlineQHD, QHDSettings
+from fedqhd.agents import OnlineQHD, OnlineSettings
 from fedqhd.core import rng
+from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
 from fedqhd.encoders import draw_encoder
 from fedqhd.envs.make import make_env
+from fedqhd.envs.public import Public
 from fedqhd.envs.rollouts import states_met
-from fedqhd.envs.scaling import StateScaler
-from fedqhd.runs.config import Config
 
 TEACHER_EPSILON = 0.1
 """Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
@@ -21,22 +21,21 @@ TEACHER_STEPS = 1
 """Steps that it plays for each anchor; half of the anchors are states met in them."""
 
 
-def teacher_rollout(
-    c: Config, scaler: StateScaler, actions: int, states: Array
-) -> Callable[[Array, Array, int], Array]:
+def teacher_rollout(c: Config, public: Public) -> Callable[[Array, Array, int], Array]:
     """(anchors, Q_bar, episodes played) -> the next anchors: half of them as before, so that what the teacher does not
     do any more is not forgotten at once, and half states that the policy of Q_bar meets.
 
     The server plays as a client would: Q_bar compiled into an encoder of its own, of the clients' middle dimension,
     since its factorisation at every new set of anchors would cost as much as that of the largest client.
     """
+    scaler, dims = public.scaler, sorted(c.dims)
     drawn = rng.generator(c.seed, rng.PUBLIC, "server")
-    encoder = draw_encoder(c.encoder[0], len(scaler.shift), sorted(c.dims)[len(c.dims) // 2], c.sigma, drawn, states)
-    settings = QHDSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
+    encoder = draw_encoder(c.encoder[0], public.n, dims[len(dims) // 2], c.sigma, drawn, public.fit)
+    settings = OnlineSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
 
     def rollout(anchors: Array, Q: Array, episodes: int) -> Array:
         own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
-        student = OnlineQHD(encoder, actions, settings, own)
+        student = OnlineQHD(encoder, public.actions, settings, own)
         student.fit_anchors(anchors, Q)
         env = make_env(c.env, repeat=c.action_repeat)
         met = scaler(states_met(env, TEACHER_STEPS * len(anchors), own, lambda s: student.act(scaler(s))))

@@ -9,38 +9,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import softmax
 
 from fedqhd import kernels
-from fedqhd.agents.exploration import Exploration
+from fedqhd.agents.learner import Learner
 from fedqhd.agents.memory import Replay
 from fedqhd.agents.model import MLP
+from fedqhd.agents.settings import Exploration, Minibatches, StepDecay
 from fedqhd.core import rng
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Array, Model, Payload, Transition, under
+from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition, under
+from fedqhd.core.settings import Need, Settings, setting
+from fedqhd.envs.public import Public
 
 
 @dataclass(frozen=True)
-class DQNSettings(Exploration):
-    """What a DQN agent is told; the names are those of the command line."""
+class WidthSettings(Settings):
+    """The size of the networks."""
 
-    lr: float = 1e-3
-    eta_decay: float = 1.0
-    batch_size: int = 64
-    update_every: int = 4
-    gradient_steps: int = 1
-    replay_size: int = 50_000
-    learning_starts: int = 1_000
-    target_steps: int = 500
-    target_tau: float = 1.0
-    huber: float = 1.0
-    hold: int = 1
-    fit_loss: str = "mse"
-    fit_steps: int = 100
-    fit_batch: int = 64
-    temperature: float = 1.0
+    title: ClassVar[str] = "DQN"
+
+    widths: tuple[int, ...] = setting(
+        (128,), "widths of two hidden layers: one for all (homogeneous) or cycled (heterogeneous)", cycled=True
+    )
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        need(len(c.widths) > 0, "widths", "give widths of at least 1")
+
+
+@dataclass(frozen=True)
+class FitSettings(Settings):
+    """How a network approaches a teacher."""
+
+    title: ClassVar[str] = "DQN: distillation"
+
+    fit_steps: int = setting(100, "Adam steps on a teacher", at_least=0)
+    fit_batch: int = setting(64, "anchors a step on a teacher")
+
+
+@dataclass(frozen=True)
+class DQNSettings(FitSettings, Minibatches, StepDecay, Exploration):
+    """The settings of DQN clients."""
+
+    title: ClassVar[str] = "DQN"
+
+    lr: float = setting(1e-3, "step size of Adam", above=0)
+    gradient_steps: int = setting(1, "minibatches at each update")
+    learning_starts: int = setting(1000, "steps before the first update", at_least=0)
+    target_steps: int = setting(500, "steps between target syncs")
+    target_tau: float = setting(1.0, "share of the way that the target goes at a sync", above=0, at_most=1)
+    huber: float = setting(1.0, "TD error from which on the loss grows linearly", above=0)
+    hold: int = setting(1, "steps for which an exploratory action is kept")
 
 
 def layers_of(theta: Array, sizes: Sequence[int]) -> list[Array]:
@@ -86,8 +110,12 @@ def backward(layers: Sequence[Array], through: Sequence[Array], g: Array, gradie
             g *= x > 0
 
 
-class DQN:
+class DQN(Learner):
     """Q(s, .) by a network of ReLU layers of the given hidden widths."""
+
+    name: ClassVar[str] = "dqn"
+    Settings = DQNSettings
+    Fit = FitSettings
 
     def __init__(
         self,
@@ -97,9 +125,20 @@ class DQN:
         settings: DQNSettings,
         generator: np.random.Generator,
         init: np.random.Generator,
+        temperature: float | None = None,
     ) -> None:
+        """
+        Args:
+            n: Number of state variables.
+            actions: Number of actions.
+            hidden: Widths of the hidden layers.
+            settings: How it learns.
+            generator: Its draws while it acts and learns.
+            init: Its first parameters.
+            temperature: With one, a teacher is a softened choice of actions; without, it is values.
+        """
         self.sizes = (n, *hidden, actions)
-        self.settings = settings
+        self.settings, self.temperature = settings, temperature
         self.epsilon = settings.epsilon_start
         self._rng = generator
         self._theta = initial(self.sizes, init)
@@ -111,6 +150,34 @@ class DQN:
         self._steps = self._episodes = self.updates = 0
         self._held, self._hold_left = 0, 0
         self.replay = Replay(settings.replay_size, n)
+
+    @classmethod
+    def make(
+        cls,
+        c: Config,
+        client: int,
+        public: Public,
+        pooled: bool = False,
+        hidden: Sequence[int] = (),
+        temperature: float | None = None,
+        **options: Any,
+    ) -> Agent:
+        """`hidden` are the widths of the hidden layers, by default two of `widths`; `temperature` as in `__init__`."""
+        if not hidden:
+            hidden = (max(c.widths) if pooled else c.widths[client % len(c.widths)],) * 2
+        # Parameters can only be averaged where they started from the same point.
+        start = rng.PUBLIC if c.setting == "homogeneous" else client
+        own, init = rng.generator(c.seed, client, "agent"), rng.generator(c.seed, start, "network")
+        return cls(public.n, public.actions, hidden, c.part(cls.Settings), own, init, temperature, **options)
+
+    @classmethod
+    def other(cls, c: Config) -> dict[str, Any]:
+        """Where the Huber loss turns linear, which is the scale of rewards."""
+        return {"huber": 10.0 if c.huber != 10.0 else 1.0}
+
+    @classmethod
+    def other_step(cls, c: Config) -> dict[str, Any]:
+        return {"lr": c.lr / 2}
 
     def act(self, s: Array) -> int:
         if self._hold_left > 0:
@@ -179,16 +246,16 @@ class DQN:
         self._target[:] = np.float32(1 - tau) * self._target + np.float32(tau) * self._theta
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
-        """Approach a teacher by Adam steps on minibatches of anchors: its values (mse), or its softened choice of
-        actions, KL(softmax(Q/T) || softmax(Q_i/T))."""
-        c, T = self.settings, np.float32(self.settings.temperature)
+        """Approach a teacher by Adam steps on minibatches of anchors: its values (squared error), or, with a
+        temperature T, its softened choice of actions, KL(softmax(Q/T) || softmax(Q_i/T))."""
+        T = np.float32(self.temperature or 1.0)
         states, teacher = np.asarray(anchors, np.float32), np.asarray(Q, np.float32)
-        B = min(c.fit_batch, len(anchors))
-        for _ in range(c.fit_steps):
+        B = min(self.settings.fit_batch, len(anchors))
+        for _ in range(self.settings.fit_steps):
             rows = self._rng.integers(len(anchors), size=B)
             through = forward(self._layers, states[rows])
             q, wanted = through[-1], teacher[rows]
-            if c.fit_loss == "kl":
+            if self.temperature is not None:
                 g = (softmax(q / T, axis=1) - softmax(wanted / T, axis=1)) / (T * B)
             else:
                 g = 2 * (q - wanted) / q.size

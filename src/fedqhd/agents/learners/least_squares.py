@@ -16,15 +16,20 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedqhd import kernels
 from fedqhd.agents.memory import Trajectories
 from fedqhd.agents.qhd import QHD
+from fedqhd.agents.settings import Compilation, Exploration, Memory, StoredFeatures, feature_bytes, storage
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Payload, Transition, under
+from fedqhd.core.settings import setting
+from fedqhd.encoders.settings import real_features
 from fedqhd.linalg.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out, whole
 
 log = logging.getLogger(__name__)
@@ -46,19 +51,73 @@ LAMBDAS = 10.0 ** np.arange(-2, 2.5, 0.5)
 LOO_ROWS = 1000
 
 
+@dataclass(frozen=True)
+class LeastSquaresSettings(StoredFeatures, Memory, Compilation, Exploration):
+    """The settings of `learner=least-squares`."""
+
+    title: ClassVar[str] = "least squares"
+
+    fit_lam: float = setting(0.3, "ridge of a fit", at_least=0)
+    ridge: str = setting("given", "fit_lam as given, or by leave-one-out error", choices=("given", "leave-one-out"))
+    sweeps: int = setting(10, "sweeps a fit")
+    trace: float = setting(
+        0.8, "share of the return that followed in a target; the rest is max Q(s', a)", at_least=0, at_most=1
+    )
+    double_q: str = setting("off", "max Q(s', a) at most what the last round's W says", choices=("off", "clipped"))
+    damping: float = setting(0.3, "first step towards a fit, rho", above=0, at_most=1)
+    refit: float = setting(0.1, "share of new transitions in the memory that calls for a fit", above=0, at_most=1)
+    clip: str = setting("returns", "keep targets in the range of returns met", choices=("returns", "off"))
+    explore: str = setting("epsilon", "explore by chance, or by an optimism bonus", choices=("epsilon", "bonus"))
+    bonus: float = setting(
+        0.1, "explore=bonus: optimism, in units of the range of returns", at_least=0, only={"explore": "bonus"}
+    )
+    exchange: str = setting(
+        "model", "send W or Q on anchors, or normal equations (one encoder)", choices=("model", "statistics")
+    )
+
+    def stored(self, fused: bool) -> str:
+        """A fit goes through all hypervectors many times, so they are always kept; in double precision, sums over
+        clients equal the sum over all."""
+        if self.exchange == "statistics":
+            return "float64"
+        return "float32" if self.features == "recompute" else super().stored(fused)
+
+
 class LeastSquaresQHD(QHD):
     """Fits W to the targets of everything remembered, a few damped sweeps at a time."""
+
+    name: ClassVar[str] = "least-squares"
+    Settings = LeastSquaresSettings
+    settings: LeastSquaresSettings
+
+    @classmethod
+    def stored_as(cls, c: Config, own: bool | None = None) -> str:
+        return c.part(cls.Settings).stored(fused=not (":" in c.encoder[0] if own is None else own))
+
+    @classmethod
+    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
+        """Features, and normal equations with a copy that is factorised."""
+        p, stored = real_features(c, D), cls.stored_as(c)
+        precision = 8 if stored == "float64" else 4
+        return feature_bytes(c, stored, D) + (2 * actions * p * p * precision if p <= DENSE else 0)
+
+    @classmethod
+    def needs_matrices(cls, c: Config) -> dict[str, str]:
+        certain = {"weights": "precision", "explore": "bonus", "exchange": "statistics"}
+        return {name: value for name, value in certain.items() if c.get(name) == value}
+
+    @classmethod
+    def other_step(cls, c: Config) -> dict[str, Any]:
+        return {"trace": c.trace / 2}
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         c, p, actions = self.settings, len(self._phi), self.W.shape[1]
         if c.explore == "bonus":
             self.epsilon = 0.0
-        # A sweep is bound by reading X, which int8 makes four times shorter. In double precision, on the other hand,
-        # sums over clients equal the sum over all.
-        rounded = c.features == "int8" and c.exchange != "statistics"
-        dtype = np.int8 if rounded else np.float64 if c.exchange == "statistics" else np.float32
-        self._scale = self._unit(rounded)
+        # A sweep is bound by reading X, which int8 makes four times shorter.
+        dtype = np.dtype(storage(c, self.encoder)).type
+        self._scale = self._unit(dtype is np.int8)
         self._work = np.result_type(dtype, np.float32)
         self.memory = Trajectories(c.replay_size, self.encoder.n, p, dtype)
         self.normal = NormalEquations(actions, p if p <= DENSE else 0, float(self._scale), self._work)

@@ -1,0 +1,1 @@
+"""How a client learns: one file for each learner."""

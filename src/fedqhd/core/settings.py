@@ -1,0 +1,164 @@
+"""Settings live in the class that uses them: default, help and constraint of each in one place.
+
+A settings class is a frozen dataclass whose fields are made by `setting`. The command line, TOML files, the arguments
+of `fedqhd.train` and the record of a run are assembled from such classes (`fedqhd.runs.config`). Settings of all
+classes share one namespace: a name that two classes have is one setting, which both inherit from the same base.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.named import name_of
+
+if TYPE_CHECKING:
+    from fedqhd.core.config import Config
+
+Need = Callable[[bool, str, str], None]
+"""(holds, setting, what would be right): refuses a configuration in which the first is false."""
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: Iterable[str] = (),
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+    own: bool = False,
+    only: Mapping[str, str] | None = None,
+    cycled: bool = False,
+) -> Any:
+    """A field of a settings class.
+
+    Args:
+        default: Its value where nothing else is said. A whole number must be at least 1 unless `at_least` differs.
+        help: What it is, for the command line and the documentation.
+        choices: The names it may take; none means that it is free.
+        at_least, above, at_most, below: The range of a number, or of each number of a tuple.
+        own: Whether the user may give `module:name`, or an object from Python, in place of a name.
+        only: Other settings, and the values they must have for this one to do anything.
+        cycled: Whether a tuple is cycled over the clients; where all clients are alike, it has one entry.
+    """
+    limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+    metadata = {
+        "help": help,
+        "choices": tuple(choices),
+        "limits": {k: v for k, v in limits.items() if v is not None},
+        "own": own,
+        "only": dict(only or {}),
+        "cycled": cycled,
+    }
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The base of all settings classes."""
+
+    title: ClassVar[str] = ""
+    """The heading under which `--help` lists the fields that this class defines."""
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        """Refuse what cannot be, as far as it takes more than one setting to say so."""
+
+
+SettingsType = type[Settings]
+
+
+def fields_of(*classes: type[Settings]) -> dict[str, dataclasses.Field[Any]]:
+    """The settings of these classes by name, each once, in the order of the classes."""
+    return {f.name: f for cls in classes for f in dataclasses.fields(cls)}
+
+
+def groups_of(*classes: type[Settings]) -> dict[str, list[str]]:
+    """Titles and the names of the settings that belong under each: those of the class that defines them."""
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for cls in classes:
+        for home in reversed(cls.__mro__):
+            names = [n for n in inspect.get_annotations(home) if n in fields_of(cls) and n not in seen]
+            if names:
+                found.setdefault(home.__dict__.get("title", home.__name__), []).extend(names)
+                seen.update(names)
+    return found
+
+
+def type_of(cls: type[Settings], name: str) -> Any:
+    return typing.get_type_hints(cls)[name]
+
+
+def coerced(name: str, value: Any, kind: Any, own: bool = False) -> Any:
+    """The value as its setting's type, or one sentence on why it is none. A whole number may stand for a float."""
+
+    def as_type(kind: Any, v: Any) -> Any:
+        if isinstance(kind, types.UnionType):
+            kind = next(k for k in typing.get_args(kind) if (k is str) == isinstance(v, str))
+        if typing.get_origin(kind) is tuple:
+            if not isinstance(v, list | tuple):
+                raise TypeError
+            return tuple(as_type(typing.get_args(kind)[0], x) for x in v)
+        if kind is float and isinstance(v, int) and not isinstance(v, bool):
+            return float(v)
+        if not isinstance(v, kind) or isinstance(v, bool):
+            raise TypeError
+        return v
+
+    if own:
+        value = tuple(map(_named, value)) if isinstance(value, list | tuple) else _named(value)
+        value = (value,) if typing.get_origin(kind) is tuple and isinstance(value, str) else value
+    try:
+        return as_type(kind, value)
+    except TypeError:
+        wanted = kind.__name__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind)
+        raise FedQHDError(f"{name}={value!r} has the wrong type: {wanted} is needed") from None
+
+
+def _named(value: Any) -> Any:
+    """Something of the user's own by its name; what can stand in a TOML file as it is."""
+    plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    return value if plain else name_of(value)
+
+
+def check_value(name: str, value: Any, f: dataclasses.Field[Any]) -> None:
+    """Refuse a value that is not among the choices, not finite, or out of range, in one sentence."""
+    choices, own = f.metadata["choices"], f.metadata["own"]
+    for x in value if isinstance(value, tuple) else (value,):
+        if choices and x not in choices and isinstance(x, str) and not (own and ":" in x):
+            or_own = " or module:name" if own else ""
+            raise FedQHDError(f"{name}={x!r} is unknown{nearest(x, choices)}: choose from {', '.join(choices)}{or_own}")
+        if isinstance(x, float) and not math.isfinite(x):
+            raise FedQHDError(f"{name}={x} must be a finite number")
+        if isinstance(x, int | float) and not isinstance(x, bool) and not within(x, limits_of(x, f)):
+            several = isinstance(value, tuple)
+            rule = range_text(limits_of(x, f), several)
+            raise FedQHDError(f"{name}={list(value) if several else value} is not possible: {rule}")
+
+
+def limits_of(x: float, f: dataclasses.Field[Any]) -> dict[str, float]:
+    limits: dict[str, float] = f.metadata["limits"]
+    return limits or ({"at least": 1} if isinstance(x, int) else {})
+
+
+def within(x: float, limits: Mapping[str, float]) -> bool:
+    holds: Mapping[str, Callable[[float, float], bool]] = {
+        "at least": lambda a, b: a >= b, "above": lambda a, b: a > b,
+        "at most": lambda a, b: a <= b, "below": lambda a, b: a < b,
+    }  # fmt: skip
+    return all(holds[kind](x, limit) for kind, limit in limits.items())
+
+
+def range_text(limits: Mapping[str, float], each: bool = False) -> str:
+    """A range in words, for instance "it must be above 0 and at most 1"."""
+    parts = [f"{kind} {limit:g}" for kind, limit in limits.items()]
+    return f"{'each' if each else 'it'} must be {' and '.join(parts)}"

@@ -1,0 +1,70 @@
+"""Which encoder a client has: one for all clients, or one each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedqhd.core import rng
+from fedqhd.core.config import Config
+from fedqhd.core.protocols import Array
+from fedqhd.core.settings import Need, Settings, setting
+from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
+
+
+@dataclass(frozen=True)
+class EncoderSettings(Settings):
+    """The encoders of a run. With one encoder for all, `encoder` and `dims` have one entry."""
+
+    title: ClassVar[str] = "encoders"
+
+    encoder: tuple[str, ...] = setting(
+        ("fourier",),
+        "encoders, one for all (homogeneous) or cycled (heterogeneous): fourier, complex, symbolic or module:name",
+        choices=ENCODERS,
+        own=True,
+        cycled=True,
+    )
+    dims: tuple[int, ...] = setting(
+        (1000,), "dimensions D_i: one for all (homogeneous) or cycled (heterogeneous)", cycled=True
+    )
+    sigma: float = setting(1.5, "bandwidth of the encoder, in units of the scaled state", above=0)
+    sigma_spread: float = setting(
+        0.5, "sigma_i = sigma * U[1 - spread, 1 + spread]", at_least=0, below=1, only={"setting": "heterogeneous"}
+    )
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        need(len(c.encoder) > 0, "encoder", "give at least one")
+        need(len(c.dims) > 0, "dims", "give dimensions of at least 1")
+
+
+def dimension(c: Config, client: int, pooled: bool = False) -> int:
+    """D of a client's encoder; the one agent of an oracle (`pooled`) has the largest."""
+    return max(c.dims) if pooled else c.dims[client % len(c.dims)]
+
+
+def real_features(c: Config, D: int) -> int:
+    """Real numbers in a hypervector of dimension D: a complex component counts twice."""
+    return 2 * D if "complex" in c.encoder else D
+
+
+def encoder_of(c: Config, client: int, states: Array, pooled: bool = False) -> BaseEncoder:
+    """A client's encoder. Homogeneous: the same draw for all. Heterogeneous: each its own D_i, sigma_i and draw, and
+    kinds cycled; the one agent of an oracle (`pooled`) has the largest D_i and sigma itself.
+
+    The (scaled) states are for encoders that learn from data.
+    """
+    shared = c.setting == "homogeneous"
+    own = rng.generator(c.seed, rng.PUBLIC if shared else client, "encoder")
+    sigma = c.sigma if shared or pooled else c.sigma * own.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
+    name = c.encoder[0 if shared or pooled else client % len(c.encoder)]
+    return draw_encoder(name, states.shape[1], dimension(c, client, pooled), sigma, own, states)
+
+
+def small_encoders(c: Config) -> list[BaseEncoder]:
+    """One small encoder of each of our kinds that a run uses, to compile kernels with."""
+    ours = sorted(set(c.encoder) & set(ENCODERS))
+    return [ENCODERS[name].sample(1, 8, 1.0, np.random.default_rng(0)) for name in ours]

@@ -1,0 +1,86 @@
+"""Distilled FedDQN: networks of any shape that learn from the mean of their softened choices at anchors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedqhd.agents.learner import LEARNERS, Learner
+from fedqhd.agents.learners.dqn import WidthSettings
+from fedqhd.core.config import Config
+from fedqhd.core.protocols import Array, Client, Federation, Like, Payload, Reply
+from fedqhd.core.settings import Need, setting
+from fedqhd.envs.anchors import MOVING
+from fedqhd.envs.public import Public
+from fedqhd.federation.aggregate import combine_of, weighted_mean
+from fedqhd.federation.fedqhd import AnchorCompile, Combine
+from fedqhd.federation.method import Method, Style, Values
+from fedqhd.federation.terms import Terms
+
+
+@dataclass(frozen=True)
+class DistillationSettings(WidthSettings):
+    """The settings of `method=distilled-feddqn` itself."""
+
+    title: ClassVar[str] = "DQN: distillation"
+
+    temperature: float = setting(1.0, "softmax(Q / temperature)", above=0)
+
+
+class Distilled(AnchorCompile):
+    """The teacher is the mean of softened choices, p = sum_i pi_i softmax(Q_i / T) on the anchors; each client
+    takes gradient steps on KL(p || softmax(Q / T))."""
+
+    def __init__(
+        self, anchors: Array, temperature: float, actions: int | None = None, combine: Combine = weighted_mean
+    ) -> None:
+        super().__init__(anchors, actions, combine)
+        self.temperature = temperature
+
+    def report(self, client: Client) -> Payload:
+        z = client.agent.q(self.anchors) / self.temperature
+        e = np.exp(z - z.max(axis=1, keepdims=True))
+        return {"p": e / e.sum(axis=1, keepdims=True)}
+
+    def expects(self) -> Mapping[str, Like] | None:
+        return {"p": Like((len(self.anchors), self.actions), "f", least=0.0)}
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        return {"p": self.combine(replies, "p")}
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        # softmax(T log p / T) = p: as values, the teacher is T log p.
+        client.agent.fit_anchors(self.anchors, self.temperature * np.log(np.maximum(teacher["p"], 1e-30)))
+
+
+class DistilledFedDQN(Method):
+    """Distillation between networks, by gradient steps."""
+
+    name: ClassVar[str] = "distilled-feddqn"
+    Settings = DistillationSettings
+    style: ClassVar[Style] = Style("#cc79a7", (3, 1, 1, 1, 1, 1), rank=4)
+
+    @classmethod
+    def learners(cls, values: Values) -> list[type[Learner]]:
+        return [LEARNERS.find("dqn")]
+
+    @classmethod
+    def uses_anchors(cls, values: Values) -> bool:
+        return True
+
+    def learner(self, client: int) -> tuple[type[Learner], dict[str, Any]]:
+        return LEARNERS.find("dqn"), {"temperature": self.config.temperature}
+
+    def federation(self, terms: Terms, public: Public) -> Federation:
+        assert public.anchors is not None, "anchors that move are refused by check"
+        c = self.config
+        return Distilled(public.anchors, c.temperature, public.actions, combine_of(c.aggregate))
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        super().check(c, need)
+        need(c.anchor_source not in MOVING, "anchor_source",
+             "distilled-feddqn takes anchors that stay as they are: rollout, uniform, mix or file")  # fmt: skip

@@ -1,0 +1,41 @@
+"""FedAvg-DQN: networks of one shape whose parameters are averaged, which is Algorithm 1's exchange over DQN agents."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fedqhd.agents.learner import LEARNERS, Learner
+from fedqhd.agents.learners.dqn import WidthSettings
+from fedqhd.core.config import Config
+from fedqhd.core.protocols import Federation
+from fedqhd.core.settings import Need
+from fedqhd.envs.public import Public
+from fedqhd.federation.aggregate import combine_of
+from fedqhd.federation.fedqhd import ParameterAverage
+from fedqhd.federation.method import Method, Style, Values
+from fedqhd.federation.terms import Terms
+from fedqhd.federation.wrappers.settings import AttackSettings, SecureSettings, UplinkSettings
+
+
+class FedAvgDQN(Method):
+    """Parameter averaging of networks."""
+
+    name: ClassVar[str] = "fedavg-dqn"
+    Settings = WidthSettings
+    style: ClassVar[Style] = Style("#009e73", (5, 1, 1, 1), rank=3)
+    possible: ClassVar[tuple[str, ...]] = ("homogeneous",)
+    wrappers = (UplinkSettings, SecureSettings, AttackSettings)
+
+    @classmethod
+    def learners(cls, values: Values) -> list[type[Learner]]:
+        return [LEARNERS.find("dqn")]
+
+    def federation(self, terms: Terms, public: Public) -> Federation:
+        return ParameterAverage(terms.like, combine_of(self.config.aggregate))
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        super().check(c, need)
+        need(c.setting in cls.possible, "setting",
+             "fedavg-dqn averages parameters, and networks of different widths have none in common; distilled-feddqn "
+             "can")  # fmt: skip

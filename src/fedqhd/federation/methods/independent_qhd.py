@@ -1,0 +1,45 @@
+"""Independent QHD: clients learn alone, and nothing is exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from fedqhd.core.config import Config
+from fedqhd.core.protocols import Client, Federation, Like, Payload, Reply
+from fedqhd.envs.public import Public
+from fedqhd.federation.method import Method, Style
+from fedqhd.federation.terms import Terms
+
+
+class Independent:
+    """No federation: nothing is sent, nothing installed. The target is synced as at every round boundary."""
+
+    def report(self, client: Client) -> Payload:
+        return {}
+
+    def expects(self) -> Mapping[str, Like] | None:
+        return {}
+
+    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+        return {}
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        client.agent.sync_target()
+
+
+class IndependentQHD(Method):
+    """N clients with a readout each and no federation."""
+
+    name: ClassVar[str] = "independent-qhd"
+    style: ClassVar[Style] = Style("#56b4e9", (4, 2), rank=1)
+    federated: ClassVar[bool] = False
+    seeds: ClassVar[int] = 10
+
+    def federation(self, terms: Terms, public: Public) -> Federation:
+        return Independent()
+
+    @classmethod
+    def other_exchange(cls, c: Config) -> dict[str, Any]:
+        """There is none: a client that stays alone looks a little further."""
+        return {"sigma": 1.25 * c.sigma}

@@ -1,0 +1,99 @@
+"""The settings of what wraps a federation: how finely clients report, what hides them, and who lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedqhd.core.config import Config
+from fedqhd.core.settings import Need, Settings, setting
+
+ATTACKS = ("sign-flip", "scaled", "noise", "constant", "collude", "stale", "lazy")
+SECURE_CLIENTS = 3
+"""Secure aggregation hides a client among at least so many: of two, each could subtract itself from the mean."""
+
+
+@dataclass(frozen=True)
+class UplinkSettings(Settings):
+    """How finely clients report."""
+
+    title: ClassVar[str] = "uplink"
+
+    uplink: str = setting(
+        "full", "how finely clients send W or Q: as it is, or rounded", choices=("full", "float16", "int8")
+    )
+
+
+@dataclass(frozen=True)
+class PrivacySettings(Settings):
+    """Differential privacy of what a client reports."""
+
+    title: ClassVar[str] = "differential privacy"
+
+    dp_clip: float = setting(
+        0.0, "L2 norm to which a client's change of the teacher is clipped (0: no differential privacy)", at_least=0
+    )
+    dp_noise: float = setting(1.0, "noise, in units of 2 dp_clip", at_least=0)
+    dp_delta: float = setting(1e-5, "the delta at which epsilon is reported", above=0, below=1)
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        if c.dp_clip:
+            _check_alone(c, need, "differential privacy covers W or Q")
+            need(c.get("anchor_source") != "teacher", "anchor_source",
+                 "differential privacy needs anchors that stay: give rollout, uniform, mix or file")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SecureSettings(Settings):
+    """Secure aggregation: the server sees only the mean of the replies."""
+
+    title: ClassVar[str] = "secure aggregation"
+
+    secure: str = setting(
+        "off", "mask replies, so that the server sees only their mean (engine=flower)", choices=("off", "secagg+")
+    )
+    secure_range: float = setting(1000.0, "the largest number that a client may have in its W or Q", above=0)
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        if c.secure == "off":
+            return
+        _check_alone(c, need, "secure aggregation adds up replies of one shape")
+        need(c.aggregate == "mean", "aggregate",
+             f"with secure={c.secure} the server cannot look at single replies, so it cannot leave out those that lie: "
+             "the two exclude each other; give aggregate=mean")  # fmt: skip
+        need(c.weights == "uniform", "weights", f"secure={c.secure} weighs all clients alike: give uniform")
+        need(c.uplink == "full", "uplink", f"secure={c.secure} rounds by itself: give full")
+        need(c.attack == "none", "attack", f"with secure={c.secure} nobody sees single replies")
+        need(c.late == 0, "late", f"with secure={c.secure} a reply that comes late cannot be unmasked")
+        need(c.engine in ("auto", "flower"), "engine", f"secure={c.secure} needs flower")
+        fewest = round(c.participation * c.clients)
+        need(fewest >= SECURE_CLIENTS, "clients",
+             f"secure={c.secure} hides a client among at least {SECURE_CLIENTS} a round, not {fewest}")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AttackSettings(Settings):
+    """Clients that lie, to test aggregation."""
+
+    title: ClassVar[str] = "attacks"
+
+    attack: str = setting("none", "what lying clients send, to test aggregation", choices=("none", *ATTACKS))
+    liars: float = setting(0.2, "share of the clients that lie", at_least=0, at_most=1)
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        nobody = c.attack != "none" and round(c.liars * c.clients) < 1
+        need(not nobody, "liars", f"of clients={c.clients} that is nobody")
+
+
+WRAPPERS = (UplinkSettings, PrivacySettings, SecureSettings, AttackSettings)
+
+
+def _check_alone(c: Config, need: Need, what: str) -> None:
+    """Of all that clients can send, W or Q alone."""
+    need(c.get("exchange", "model") == "model", "exchange", f"{what}: give model")
+    need(c.weights != "precision", "weights", f"{what}: give uniform")
+    need(c.get("anchor_source") != "visited", "anchor_source",
+         f"{what}, and no states: give rollout, uniform, mix or file")  # fmt: skip
