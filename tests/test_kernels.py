@@ -16,6 +16,7 @@ from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Transition, real_view
 from fedqhd.encoders import ENCODERS
+from fedqhd.kernels.integers import rounded_weights, row_products
 
 # Kernels work in float32: phases of a few turns carry errors of 1e-6, and sums of R products
 # of features and weights of order one grow them to about 1e-5.
@@ -196,7 +197,7 @@ def test_step_with_stored_features_equals_reference(wide, rng, features):
 
 @njit
 def products(X, W, actions):
-    return kernels._products(X, (0, 1, 2, 3), W, actions, 1, X.shape[1])
+    return row_products(X, (0, 1, 2, 3), W, actions, 1, X.shape[1])
 
 
 @pytest.mark.parametrize("width", [1, 2, 31, 32, 33, 70, kernels.STORED_BLOCK])
@@ -212,7 +213,7 @@ def test_products_of_whole_numbers_are_exact(rng, width, actions):
 
 @njit
 def counted(X, W):
-    return kernels._counted(X, W)
+    return rounded_weights(X, W)
 
 
 def test_weights_are_rounded_to_a_share_of_the_largest(rng):

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Episode, Reply
+from fedqhd.federation.method import method_of
 from fedqhd.runs.limits import all_feature_bytes, stored_as
 from fedqhd.runs.private import said
 from fedqhd.runs.run import Listener
@@ -72,7 +73,7 @@ class Progress(Screen, Listener):
         self.last = [None] * config.clients
         resumed = f", resumed after round {rounds_done}" if rounds_done else ""
         self.console.print(
-            f"{config.env}: {config.method}, {config.setting}, {config.learner} learner, "
+            f"{config.env}: {config.method}, {config.setting}, {method_of(config).learner_name} learner, "
             f"{config.clients} clients, {config.episodes} episodes in {rounds} rounds, seed {config.seed}{resumed}",
             highlight=False,
             soft_wrap=True,

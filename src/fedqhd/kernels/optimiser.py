@@ -1,0 +1,20 @@
+"""The optimiser of the DQN baselines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedqhd.kernels.cache import jit
+
+f32 = np.float32
+
+
+@jit(error_model="numpy")  # a loop that checks for division by zero does not vectorise
+def adam(theta, g, mean, square, lr, t):
+    """Step t = 1, 2, ... of Adam with its usual constants, on parameters theta and gradient g, in one loop."""
+    rate = f32(lr / (1 - 0.9**t))
+    up = f32(1 / np.sqrt(1 - 0.999**t))
+    for d in range(theta.shape[0]):
+        mean[d] += f32(0.1) * (g[d] - mean[d])
+        square[d] += f32(0.001) * (g[d] * g[d] - square[d])
+        theta[d] -= rate * mean[d] / (up * np.sqrt(square[d]) + f32(1e-8))

@@ -1,0 +1,149 @@
+"""Dot products of features with weights, and sums of features into weights, several at a time.
+
+The element that several products share is loaded, and converted to the type of the weights, once for all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedqhd.kernels.cache import jit
+
+STORED_BLOCK = 4096
+"""Stored components that are read at a time: more than `encode.BLOCK`, because most are int8."""
+
+
+@jit
+def dot(x, y):
+    """x . y."""
+    total = y.dtype.type(0)
+    for d in range(x.shape[0]):
+        total += y.dtype.type(x[d]) * y[d]
+    return total
+
+
+@jit
+def two_dots(x, y, z):
+    """x . y and x . z."""
+    xy = xz = y.dtype.type(0)
+    for d in range(x.shape[0]):
+        t = y.dtype.type(x[d])
+        xy += t * y[d]
+        xz += t * z[d]
+    return xy, xz
+
+
+@jit
+def _four_dots(x, w0, w1, w2, w3):
+    """x with four rows of weights."""
+    q0 = q1 = q2 = q3 = w0.dtype.type(0)
+    for d in range(x.shape[0]):
+        t = w0.dtype.type(x[d])
+        q0 += t * w0[d]
+        q1 += t * w1[d]
+        q2 += t * w2[d]
+        q3 += t * w3[d]
+    return q0, q1, q2, q3
+
+
+@jit
+def dot_four(x0, x1, x2, x3, w):
+    """Four rows of features with w."""
+    q0 = q1 = q2 = q3 = w.dtype.type(0)
+    for d in range(w.shape[0]):
+        t = w.dtype.type
+        q0 += t(x0[d]) * w[d]
+        q1 += t(x1[d]) * w[d]
+        q2 += t(x2[d]) * w[d]
+        q3 += t(x3[d]) * w[d]
+    return q0, q1, q2, q3
+
+
+@jit
+def eight_dots(x0, x1, x2, x3, v, w):
+    """Four rows of features with v, then with w."""
+    v0 = v1 = v2 = v3 = w0 = w1 = w2 = w3 = v.dtype.type(0)
+    for d in range(v.shape[0]):
+        t0, t1, t2, t3 = v.dtype.type(x0[d]), v.dtype.type(x1[d]), v.dtype.type(x2[d]), v.dtype.type(x3[d])
+        v0 += t0 * v[d]
+        v1 += t1 * v[d]
+        v2 += t2 * v[d]
+        v3 += t3 * v[d]
+        w0 += t0 * w[d]
+        w1 += t1 * w[d]
+        w2 += t2 * w[d]
+        w3 += t3 * w[d]
+    return v0, v1, v2, v3, w0, w1, w2, w3
+
+
+@jit
+def add_values(x, W, lo, hi, q):
+    """q += W[:, lo:hi] x, several actions at a time."""
+    k, actions = 0, W.shape[0]
+    while k + 4 <= actions:
+        q0, q1, q2, q3 = _four_dots(x, W[k, lo:hi], W[k + 1, lo:hi], W[k + 2, lo:hi], W[k + 3, lo:hi])
+        q[k] += q0
+        q[k + 1] += q1
+        q[k + 2] += q2
+        q[k + 3] += q3
+        k += 4
+    while k + 2 <= actions:
+        q0, q1 = two_dots(x, W[k, lo:hi], W[k + 1, lo:hi])
+        q[k] += q0
+        q[k + 1] += q1
+        k += 2
+    if k < actions:
+        q[k] += dot(x, W[k, lo:hi])
+
+
+@jit
+def add_one(w, x, c):
+    """w += c x."""
+    for d in range(w.shape[0]):
+        w[d] += c * w.dtype.type(x[d])
+
+
+@jit
+def _add_four(w, x0, x1, x2, x3, c0, c1, c2, c3):
+    """w += c0 x0 + c1 x1 + c2 x2 + c3 x3, which saves three of four trips of w to memory."""
+    for d in range(w.shape[0]):
+        t = w.dtype.type
+        w[d] += c0 * t(x0[d]) + c1 * t(x1[d]) + c2 * t(x2[d]) + c3 * t(x3[d])
+
+
+@jit
+def _add_features(X, rows, chosen, step, lo, hi, w):
+    """w += sum of step_i X[rows_i, lo:hi] over the chosen i, four at a time."""
+    whole = chosen.shape[0] // 4 * 4
+    for n in range(0, whole, 4):
+        h, i, j, k = chosen[n], chosen[n + 1], chosen[n + 2], chosen[n + 3]
+        x0, x1, x2, x3 = X[rows[h], lo:hi], X[rows[i], lo:hi], X[rows[j], lo:hi], X[rows[k], lo:hi]
+        _add_four(w, x0, x1, x2, x3, step[h], step[i], step[j], step[k])
+    for i in chosen[whole:]:
+        add_one(w, X[rows[i], lo:hi], step[i])
+
+
+@jit
+def group_places(kinds, n):
+    """(places, many): kinds is k, for k < n, at places[k, : many[k]].
+
+    The entries of places[k] after those are len(kinds), the place behind the last, so that places can be taken four at
+    a time.
+    """
+    B = kinds.shape[0]
+    places, many = np.full((n, B + 3), B), np.zeros(n, np.intp)
+    for i in range(B):
+        k = kinds[i]
+        if k >= 0:
+            places[k, many[k]] = i
+            many[k] += 1
+    return places, many
+
+
+@jit
+def add_by_action(X, rows, places, many, step, W):
+    """W_k += sum of step_i X[rows_i] over the places i of action k."""
+    for k in range(W.shape[0]):
+        for lo in range(0, W.shape[1], STORED_BLOCK):
+            hi = min(lo + STORED_BLOCK, W.shape[1])
+            _add_features(X, rows, places[k, : many[k]], step, lo, hi, W[k, lo:hi])
