@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedqhd.core.protocols import Episode, Like, Reply
-from fedqhd.federation import ATTACKS, COMBINE, SELECT, Attacked, Server, weighted_mean
-from fedqhd.federation.aggregate import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
+from fedqhd.core.protocols import Episode, Expected, Reply
+from fedqhd.federation import ATTACKS, RULES, Attacked, Server, rule_of, weighted_mean
+from fedqhd.federation.location import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
 from fedqhd.federation.wrappers.attacks import LITTLE, Scene
 from fedqhd.runs.choices import AGGREGATORS
 from fedqhd.runs.choices import ATTACKS as ATTACK_NAMES
@@ -29,13 +29,13 @@ def honest(rng, N=5, m=50, A=2, spread=0.1):
 
 def teacher(rule, replies):
     """As a run makes it: some left out, the rest combined."""
-    server = Server(aggregate=rule)
-    believed = server.believed(0, replies, {"Q": Like((None, None), "f")})
-    return COMBINE.get(rule, weighted_mean)(believed, "Q")
+    server = Server(rule=rule_of(rule))
+    believed = server.believed(0, replies, {"Q": Expected((None, None), "f")})
+    return server.rule.combine(believed, "Q")
 
 
 def test_the_settings_name_what_there_is():
-    assert set(AGGREGATORS) == {"mean", *COMBINE, *SELECT}
+    assert set(AGGREGATORS) == set(RULES)
     assert set(ATTACK_NAMES) == set(ATTACKS)
 
 
@@ -47,7 +47,9 @@ def test_rules_by_hand():
     assert teacher("trimmed-mean", replies) == (2 + 3 + 24) / 3
     assert teacher("geometric-median", replies) == pytest.approx(3.0, abs=1e-3)  # in one dimension it is the median
     # Krum, f = 1: each is scored by its 2 nearest; 100 is the one to go.
-    np.testing.assert_array_equal(SELECT["multi-krum"]([np.array([[1.0], [2], [3], [24], [100]])]), [1, 1, 1, 1, 0])
+    np.testing.assert_array_equal(
+        RULES["multi-krum"].select([np.array([[1.0], [2], [3], [24], [100]])]), [1, 1, 1, 1, 0]
+    )
 
 
 def test_the_geometric_median_of_a_triangle_is_fermats_point():
@@ -72,7 +74,7 @@ def test_auto_is_the_mean_to_the_bit_where_all_agree_within_reason(rng):
 def test_auto_keeps_everyone_while_most_have_learned_nothing(rng):
     """With rare rewards the first who finds one must be heard: all others still say zero."""
     values = [np.zeros((30, 2))] * 4 + [rng.normal(size=(30, 2))]
-    assert SELECT["auto"]([np.stack(values)]).all()
+    assert RULES["auto"].select([np.stack(values)]).all()
 
 
 def test_auto_believes_no_one_less_for_knowing_more_of_values_but_for_another_policy(rng):
@@ -92,7 +94,7 @@ def test_whom_to_believe_does_not_depend_on_how_large_the_lie_is(rng, rule, size
     values = np.stack(honest(rng, spread=1e-6)) + np.array([0, 0, 1, 0, 0])[:, None, None] * size * 1e3 * np.array(
         [1, -1]
     )
-    np.testing.assert_array_equal(SELECT[rule]([values]), [1, 1, 0, 1, 1])
+    np.testing.assert_array_equal(RULES[rule].select([values]), [1, 1, 0, 1, 1])
 
 
 def falsified(attack, values, liars, teacher=None):
@@ -203,9 +205,9 @@ def test_rules_leave_their_inputs_alone(values, rule):
 
 def test_complex_weights_and_their_type_survive_every_rule(rng):
     W = [(rng.normal(size=(8, 2)) + 1j * rng.normal(size=(8, 2))).astype(np.complex64) for _ in range(5)]
-    for rule in COMBINE:
-        made = COMBINE[rule](replies_of(W), "Q")
+    for rule in RULES:
+        made = RULES[rule].combine(replies_of(W), "Q")
         assert made.dtype == np.complex64
         assert made.shape == (8, 2)
-    np.testing.assert_allclose(COMBINE["median"](replies_of(W), "Q").imag, np.median([w.imag for w in W], axis=0))
+    np.testing.assert_allclose(RULES["median"].combine(replies_of(W), "Q").imag, np.median([w.imag for w in W], axis=0))
     assert multi_krum([np.stack(W)]).sum() == 4

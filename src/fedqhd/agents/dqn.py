@@ -17,9 +17,9 @@ from fedqhd import kernels
 from fedqhd.agents.exploration import Exploration
 from fedqhd.agents.memory import Replay
 from fedqhd.agents.model import MLP
-from fedqhd.core import rng
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Array, Model, Payload, Transition, under
+from fedqhd.core.protocols import Array, Model, Payload, Transition
+from fedqhd.core.snapshot import Stateful
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,10 @@ def backward(layers: Sequence[Array], through: Sequence[Array], g: Array, gradie
             g *= x > 0
 
 
-class DQN:
+class DQN(Stateful):
     """Q(s, .) by a network of ReLU layers of the given hidden widths."""
+
+    STATE = ("epsilon", "_episodes", "_steps", "updates", "_rng", "_theta", "_target", "_mean", "_square", "memory")
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class DQN:
         )
         self._steps = self._episodes = self.updates = 0
         self._held, self._hold_left = 0, 0
-        self.replay = Replay(settings.replay_size, n)
+        self.memory = Replay(settings.replay_size, n)
 
     def act(self, s: Array) -> int:
         if self._hold_left > 0:
@@ -134,16 +136,16 @@ class DQN:
 
     def observe(self, t: Transition) -> None:
         c = self.settings
-        self.replay.add(t)
+        self.memory.add(t)
         self._steps += 1
         if self._steps % c.target_steps == 0:
             self._approach_target(c.target_tau)
-        if self.replay.size >= max(c.batch_size, c.learning_starts) and self._steps % c.update_every == 0:
+        if self.memory.size >= max(c.batch_size, c.learning_starts) and self._steps % c.update_every == 0:
             for _ in range(c.gradient_steps):
                 self._update()
 
     def _update(self) -> None:
-        memory, B, huber = self.replay, self.settings.batch_size, self.settings.huber
+        memory, B, huber = self.memory, self.settings.batch_size, self.settings.huber
         rows = memory.sample(B, self._rng)
         s_next = memory.s_next[rows]
         each, a = np.arange(B), memory.a[rows]
@@ -210,25 +212,3 @@ class DQN:
 
     def fingerprint(self) -> str:
         return f"mlp-{'x'.join(map(str, self.sizes))}"
-
-    def state(self) -> Payload:
-        own = {
-            "epsilon": np.array(self.epsilon),
-            "episodes": np.array(self._episodes),
-            "steps": np.array(self._steps),
-            "updates": np.array(self.updates),
-            "rng": rng.pack(self._rng),
-        }
-        vectors = {name: x.copy() for name, x in self._vectors().items()}
-        return {**own, **vectors, **{f"replay.{k}": v for k, v in self.replay.state().items()}}
-
-    def _vectors(self) -> Payload:
-        return {"theta": self._theta, "target": self._target, "mean": self._mean, "square": self._square}
-
-    def restore(self, p: Payload) -> None:
-        self.epsilon = float(p["epsilon"])
-        self._episodes, self._steps, self.updates = (int(p[k]) for k in ("episodes", "steps", "updates"))
-        self._rng = rng.unpack(p["rng"])
-        for name, x in self._vectors().items():
-            x[:] = p[name]
-        self.replay.restore(under(p, "replay."))

@@ -18,24 +18,24 @@ from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
 from fedqhd.envs.make import check_dynamics, draw_dynamics, make_env
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import (
-    COMBINE,
     AnchorCompile,
     Distilled,
     Independent,
-    Member,
     NormalExchange,
     ParameterAverage,
+    Participant,
     PrecisionCompile,
+    Privacy,
+    Private,
+    Rounded,
     Server,
     TeacherAnchors,
     Terms,
     Truncated,
     VisitedAnchors,
     choose,
-    own_rule,
-    weighted_mean,
+    rule_of,
 )
-from fedqhd.federation.wrappers.privacy import Privacy
 from fedqhd.linalg.geometry import normalised_step
 from fedqhd.runs.checks import parse_presence, parse_range
 from fedqhd.runs.config import Config
@@ -55,7 +55,7 @@ class World(NamedTuple):
     public: Public
     federation: Federation
     dynamics: list[dict[str, float]]
-    members: list[Member]
+    members: list[Participant]
 
     @property
     def scaler(self) -> StateScaler:
@@ -113,10 +113,21 @@ def make_agent(c: Config, client: int, public: Public, actions: int) -> Agent:
     return make_dqn(c, client, n, actions, hidden) if hidden else make_qhd(c, client, public, actions)
 
 
-def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
+def make_federation(c: Config, terms: Terms, public: Public, secret: bool = False) -> Federation:
+    """What the method exchanges, and what clients do to their reports before they leave.
+
+    `secret`: the noise of privacy is drawn so that nobody can draw it again, even who knows the seed of the run.
+    """
+    federation = bare_federation(c, terms, public)
+    if c.dp_clip:
+        federation = Private(federation, Privacy(c.dp_clip, c.dp_noise, None if secret else c.seed))
+    return federation if c.uplink == "full" else Rounded(federation, c.uplink)
+
+
+def bare_federation(c: Config, terms: Terms, public: Public) -> Federation:
     """Each method is one idea of what is exchanged."""
     scaler, anchors, actions = public.scaler, public.anchors, public.actions
-    combine = own_rule(c.aggregate) if ":" in c.aggregate else COMBINE.get(c.aggregate, weighted_mean)
+    combine = rule_of(c.aggregate).combine
     if c.method in ("independent-qhd", "oracle-qhd", "oracle-dqn"):
         return Independent()
     if c.method == "truncated-fedavg-qhd":
@@ -126,23 +137,23 @@ def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
     if c.exchange == "statistics":
         return NormalExchange(c.fit_lam, c.damping, terms.like)
     if anchors is None:
-        through_anchors: AnchorCompile = VisitedAnchors(c.anchors, c.clients, len(scaler.shift), actions, combine)
-    elif c.method == "distilled-feddqn":
-        return Distilled(anchors, c.temperature, actions, combine)
-    else:
-        through_anchors = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
+        return choose(terms, VisitedAnchors(c.anchors, c.clients, len(scaler.shift), actions, combine), combine)
+    if c.method == "distilled-feddqn":
+        return Distilled(anchors, actions, combine, temperature=c.temperature)
+    compiled = (PrecisionCompile if c.weights == "precision" else AnchorCompile)(anchors, actions, combine)
+    through_anchors: Federation = compiled
     if c.anchor_source == "teacher":
-        through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, scaler, actions, public.fit))
+        through_anchors = TeacherAnchors(compiled, teacher_rollout(c, scaler, actions, public.fit))
     # W alone does not say how certain it is.
-    return through_anchors if c.weights == "precision" else choose(terms, through_anchors)
+    return through_anchors if c.weights == "precision" else choose(terms, through_anchors, combine)
 
 
-def member(client: LocalClient) -> Member:
+def member(client: LocalClient) -> Participant:
     like = {k: np.broadcast_to(v.dtype.type(0), v.shape) for k, v in client.agent.params().items()}
-    return Member(client.agent.fingerprint(), client.weight, like)
+    return Participant(client.agent.fingerprint(), client.weight, like)
 
 
-def make_server(c: Config, members: Sequence[Member]) -> Server:
+def make_server(c: Config, members: Sequence[Participant]) -> Server:
     return Server(
         list(members),
         present=dict(map(parse_presence, c.present)),
@@ -152,7 +163,7 @@ def make_server(c: Config, members: Sequence[Member]) -> Server:
         min_clients=min(c.min_clients, len(members)),
         attempts=ATTEMPTS if c.too_few == "repeat" else 1,
         max_magnitude=c.max_magnitude,
-        aggregate=c.aggregate,
+        rule=rule_of(c.aggregate),
         seed=c.seed,
     )
 
@@ -184,10 +195,8 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     agent = make_agent(c, client, public, public.actions)
     share = None if c.weights == "steps" else 1.0 if isinstance(c.weights, str) else c.weights[client]
     keep = -(-c.anchors // c.clients) if c.anchor_source == "visited" else 0
-    privacy = Privacy(c.dp_clip, c.dp_noise, c.seed) if c.dp_clip else None
     return LocalClient(
         client, agent, envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share, keep_states=keep,
-        uplink=c.uplink, privacy=privacy,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from fedqhd.agents.client import SPLIT, LocalClient
 from fedqhd.agents.policy import Policy, greedy_returns, model_path
 from fedqhd.core.protocols import Array
 from fedqhd.envs.scaling import StateScaler
-from fedqhd.federation import Server
+from fedqhd.federation import Server, unwrapped
 from fedqhd.runs.build import World, liars
 from fedqhd.runs.choices import DQN_METHODS
 from fedqhd.runs.commit import commit
@@ -97,7 +97,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "method": c.method,
         "setting": c.setting,
         "learner": "dqn" if c.method in DQN_METHODS else c.learner,
-        "protocol": type(world.federation).__name__,
+        "protocol": type(unwrapped(world.federation)).__name__,
         "seed": c.seed,
         "clients": c.clients,
         "episodes": c.episodes,

@@ -1,0 +1,30 @@
+"""QHD that learns online, from each transition as it is met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedqhd import kernels
+from fedqhd.agents.qhd import QHD
+from fedqhd.core.protocols import Transition
+
+
+class OnlineQHD(QHD):
+    """One TD step on the transition just met: no replay, no target network."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._phi_next = np.zeros_like(self._last.phi)
+
+    def observe(self, t: Transition) -> None:
+        last = self._last
+        if not last.fused:
+            last.encode_unfused(t.s)
+            self._phi_next[:] = self.encoder.features(t.s_next[None])[0]
+        delta = kernels.online_step(*last.args, *t, self.eta, last.state, last.phi, self._phi_next, self._rows)
+        self._learned(delta, t)
+        # Phi(s') is the Phi(s) of the next step.
+        last.phi, self._phi_next = self._phi_next, last.phi
+        last.state[:] = t.s_next

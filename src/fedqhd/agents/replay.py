@@ -1,0 +1,81 @@
+"""QHD that learns from minibatches of what it remembers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedqhd import kernels
+from fedqhd.agents.memory import Replay
+from fedqhd.agents.qhd import QHD
+from fedqhd.agents.td import double_q_target, semi_gradient, td_error
+from fedqhd.core.protocols import Array, Transition, real_view
+
+
+class ReplayQHD(QHD):
+    """Double-Q minibatches from a replay, bootstrapped from a delayed copy of W."""
+
+    STATE = ("W_target", "_steps", "memory")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.W_target = self.W.copy(order="F")
+        self._target_rows = real_view(self.W_target)
+        self._phi_next = np.zeros_like(self._last.phi)
+        self._steps = 0
+        c = self.settings
+        self.memory = Replay(c.replay_size, self.encoder.n, self._last, c.features)
+        # Features of one minibatch, where the memory stores none.
+        rows = c.batch_size if c.features == "recompute" else 0
+        self._batch: Array = np.zeros((rows, len(self._last.phi)), np.float32)
+        self.sync_target()
+
+    def observe(self, t: Transition) -> None:
+        memory, B = self.memory, self.settings.batch_size
+        memory.add(t)
+        self._steps += 1
+        if memory.size < B or self._steps % self.settings.update_every:
+            return
+        u = self._rng.random(B)
+        if not self.encoder.fused:
+            delta = self._plain_step(kernels.drawn(u, memory.size))
+        elif self.settings.features == "recompute":
+            delta = kernels.replay_step(
+                *self._last.args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
+                u, memory.size, self.eta, self._rows, self._target_rows, self._batch,
+            )  # fmt: skip
+        else:
+            delta = kernels.stored_step(
+                *self._last.args, memory.X, memory.scale, memory.joined, memory.a, memory.r, memory.discount,
+                memory.s_next, u, memory.size, self.eta, self._rows, self._target_rows, self._N_target,
+                self._unit_target, self._phi_next,
+            )  # fmt: skip
+        self._learned(delta, t)
+
+    def _plain_step(self, rows: Array) -> float:
+        """The same step in numpy, for features that no kernel can make."""
+        m, a = self.memory, self.memory.a[rows]
+        W, W_target = self._rows.T, self._target_rows.T
+        if self.settings.features == "recompute":
+            X, X_next = self.encoder.features(m.s[rows]), self.encoder.features(m.s_next[rows])
+        else:
+            X, X_next = m.X[rows], m.X[(rows + 1) % len(m.X)]
+            ends = ~m.joined[rows] & (m.discount[rows] > 0)
+            X_next[ends] = self.encoder.features(m.s_next[rows[ends]])
+        y = double_q_target(m.r[rows], m.discount[rows], X_next @ W, X_next @ W_target)
+        delta = td_error(y, X @ W, a)
+        self._rows[:] = semi_gradient(W, X, a, delta, self.eta).T
+        return float(np.abs(delta).sum())
+
+    def sync_target(self) -> None:
+        self._set_target(self.W)
+
+    def _set_target(self, W: Array) -> None:
+        """The only way to change W_target: what the kernel multiplies by goes with it."""
+        self.W_target[:] = W
+        self._N_target, self._unit_target = kernels.counted(self.memory.X, self._target_rows)
+
+    def restored(self) -> None:
+        super().restored()
+        self._set_target(self.W_target)
