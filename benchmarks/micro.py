@@ -101,15 +101,15 @@ def replay_agent(D: int, n: int, actions: int) -> ReplayQHD:
 
 
 def our_update(agent: ReplayQHD) -> Operation:
-    m, rng = agent.replay, np.random.default_rng(1)
-    args = (*agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next)
+    m, rng = agent.memory, np.random.default_rng(1)
+    args = (*agent._last.args, agent.memory.X, agent.memory.scale, m.joined, m.a, m.r, m.discount, m.s_next)
     weights = (ETA, agent._rows, agent._target_rows, agent._N_target, agent._unit_target, agent._phi_next)
     return lambda: kernels.stored_step(*args, rng.random(B), m.size, *weights)
 
 
 def numpy_update(agent: ReplayQHD) -> Operation:
     """float32 throughout, as in the kernels."""
-    m, rng = agent.replay, np.random.default_rng(1)
+    m, rng = agent.memory, np.random.default_rng(1)
     Omega, b = agent.encoder.arrays["Omega"] * np.float32(2 * np.pi), agent.encoder.arrays["b"] * np.float32(2 * np.pi)
     scale = np.float32(1 / np.sqrt(agent.encoder.D))
     state = {"W": agent.W.copy()}
@@ -125,7 +125,7 @@ def numpy_update(agent: ReplayQHD) -> Operation:
 
 
 def torch_update(agent: ReplayQHD) -> Operation:
-    m, rng = agent.replay, np.random.default_rng(1)
+    m, rng = agent.memory, np.random.default_rng(1)
     Omega, b = (torch.from_numpy(agent.encoder.arrays[k] * np.float32(2 * np.pi)) for k in ("Omega", "b"))
     S, A, R, discount, S_next = (torch.from_numpy(x) for x in (m.s, m.a, m.r, m.discount, m.s_next))
     W, W_target = torch.from_numpy(agent.W.copy()), torch.from_numpy(agent.W_target.copy())
@@ -147,7 +147,7 @@ def torch_update(agent: ReplayQHD) -> Operation:
 def limits(agent: ReplayQHD, library: ctypes.CDLL) -> dict[str, Operation]:
     """The arithmetic alone, on rows that are in the cache; and the memory traffic alone."""
     rng, D, A = np.random.default_rng(1), agent.encoder.D, agent.W.shape[1]
-    X, a = agent._kept, agent.replay.a[:B].copy()
+    X, a = agent.memory.X, agent.memory.a[:B].copy()
     W, V = agent._rows.copy(), agent._target_rows.copy()
     same = np.arange(0, 2 * B, 2)
 
@@ -272,7 +272,7 @@ def networks() -> Iterator[Row]:
                             torch.nn.Linear(128, actions)) for _ in range(2)
     )  # fmt: skip
     adam = torch.optim.Adam(network.parameters(), fused=True)
-    m = agent.replay
+    m = agent.memory
 
     def update() -> None:
         rows = m.sample(B, rng)

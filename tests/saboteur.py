@@ -39,9 +39,9 @@ gymnasium.register("Slow-v0", Slow, max_episode_steps=30)
 honest = AnchorCompile.report
 
 
-def report(self, client):
+def report(self, client, teacher):
     faults = os.environ.get("FEDQHD_TEST_FAULTS", "").split()
-    sent = honest(self, client)
+    sent = honest(self, client, teacher)
     n = count(os.environ["FEDQHD_TEST_EPISODES"] + ".reports") if faults else 0
     fault = faults[n - 1] if 0 < n <= len(faults) else ""
     if fault == "raise":

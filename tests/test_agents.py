@@ -213,5 +213,5 @@ def test_settings_are_frozen():
 
 
 def test_learners_differ_in_what_they_keep():
-    assert "replay.s" in make("replay").state()
+    assert "memory.s" in make("replay").state()
     assert set(make("online").state()) == {"W", "epsilon", "episodes", "updates", "rng"}

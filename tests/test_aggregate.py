@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedqhd.core.protocols import Episode, Like, Reply
-from fedqhd.federation import ATTACKS, COMBINE, SELECT, Attacked, Server, weighted_mean
-from fedqhd.federation.aggregate import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
-from fedqhd.federation.settings import AGGREGATORS
+from fedqhd.core.protocols import Episode, Expected, Reply
+from fedqhd.federation import ATTACKS, RULES, Attacked, Server, rule_of, weighted_mean
+from fedqhd.federation.location import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
 from fedqhd.federation.wrappers.attacks import LITTLE, Scene
-from fedqhd.federation.wrappers.settings import ATTACKS as ATTACK_NAMES
+from fedqhd.runs.config import FIELDS
 
 
 def replies_of(values, weights=None, name="Q"):
@@ -29,14 +28,14 @@ def honest(rng, N=5, m=50, A=2, spread=0.1):
 
 def teacher(rule, replies):
     """As a run makes it: some left out, the rest combined."""
-    server = Server(aggregate=rule)
-    believed = server.believed(0, replies, {"Q": Like((None, None), "f")})
-    return COMBINE.get(rule, weighted_mean)(believed, "Q")
+    server = Server(rule=rule_of(rule))
+    believed = server.believed(0, replies, {"Q": Expected((None, None), "f")})
+    return server.rule.combine(believed, "Q")
 
 
 def test_the_settings_name_what_there_is():
-    assert set(AGGREGATORS) == {"mean", *COMBINE, *SELECT}
-    assert set(ATTACK_NAMES) == set(ATTACKS)
+    assert FIELDS["aggregate"].metadata["choices"] == tuple(RULES)
+    assert FIELDS["attack"].metadata["choices"] == ("none", *ATTACKS)
 
 
 def test_rules_by_hand():
@@ -47,7 +46,9 @@ def test_rules_by_hand():
     assert teacher("trimmed-mean", replies) == (2 + 3 + 24) / 3
     assert teacher("geometric-median", replies) == pytest.approx(3.0, abs=1e-3)  # in one dimension it is the median
     # Krum, f = 1: each is scored by its 2 nearest; 100 is the one to go.
-    np.testing.assert_array_equal(SELECT["multi-krum"]([np.array([[1.0], [2], [3], [24], [100]])]), [1, 1, 1, 1, 0])
+    np.testing.assert_array_equal(
+        RULES["multi-krum"].select([np.array([[1.0], [2], [3], [24], [100]])]), [1, 1, 1, 1, 0]
+    )
 
 
 def test_the_geometric_median_of_a_triangle_is_fermats_point():
@@ -72,7 +73,7 @@ def test_auto_is_the_mean_to_the_bit_where_all_agree_within_reason(rng):
 def test_auto_keeps_everyone_while_most_have_learned_nothing(rng):
     """With rare rewards the first who finds one must be heard: all others still say zero."""
     values = [np.zeros((30, 2))] * 4 + [rng.normal(size=(30, 2))]
-    assert SELECT["auto"]([np.stack(values)]).all()
+    assert RULES["auto"].select([np.stack(values)]).all()
 
 
 def test_auto_believes_no_one_less_for_knowing_more_of_values_but_for_another_policy(rng):
@@ -92,7 +93,7 @@ def test_whom_to_believe_does_not_depend_on_how_large_the_lie_is(rng, rule, size
     values = np.stack(honest(rng, spread=1e-6)) + np.array([0, 0, 1, 0, 0])[:, None, None] * size * 1e3 * np.array(
         [1, -1]
     )
-    np.testing.assert_array_equal(SELECT[rule]([values]), [1, 1, 0, 1, 1])
+    np.testing.assert_array_equal(RULES[rule].select([values]), [1, 1, 0, 1, 1])
 
 
 def falsified(attack, values, liars, teacher=None):
@@ -182,7 +183,7 @@ rows = st.integers(1, 9).flatmap(
 )
 
 
-@given(rows, st.sampled_from(AGGREGATORS))
+@given(rows, st.sampled_from(sorted(RULES)))
 def test_every_rule_stays_within_what_the_clients_said_in_any_order(values, rule):
     replies = replies_of([np.array(v).reshape(2, 2) for v in values])
     made = teacher(rule, replies)
@@ -193,7 +194,7 @@ def test_every_rule_stays_within_what_the_clients_said_in_any_order(values, rule
     np.testing.assert_array_equal(teacher(rule, replies[::-1]), made)  # to the bit
 
 
-@given(rows, st.sampled_from(AGGREGATORS))
+@given(rows, st.sampled_from(sorted(RULES)))
 def test_rules_leave_their_inputs_alone(values, rule):
     replies = replies_of([np.array(v).reshape(2, 2) for v in values])
     before = [r.payload["Q"].copy() for r in replies]
@@ -204,9 +205,9 @@ def test_rules_leave_their_inputs_alone(values, rule):
 
 def test_complex_weights_and_their_type_survive_every_rule(rng):
     W = [(rng.normal(size=(8, 2)) + 1j * rng.normal(size=(8, 2))).astype(np.complex64) for _ in range(5)]
-    for rule in COMBINE:
-        made = COMBINE[rule](replies_of(W), "Q")
+    for rule in RULES:
+        made = RULES[rule].combine(replies_of(W), "Q")
         assert made.dtype == np.complex64
         assert made.shape == (8, 2)
-    np.testing.assert_allclose(COMBINE["median"](replies_of(W), "Q").imag, np.median([w.imag for w in W], axis=0))
+    np.testing.assert_allclose(RULES["median"].combine(replies_of(W), "Q").imag, np.median([w.imag for w in W], axis=0))
     assert multi_krum([np.stack(W)]).sum() == 4

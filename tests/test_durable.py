@@ -55,9 +55,9 @@ def cut_off(folder, monkeypatch, after, **options):
     """A run that dies when this many rounds are done and saved."""
     real = checkpoint.save
 
-    def save_then_die(folder, rounds_done, *rest):
-        real(folder, rounds_done, *rest)
-        if rounds_done == after:
+    def save_then_die(folder, done, *rest):
+        real(folder, done, *rest)
+        if done.rounds_done == after:
             raise Cut
 
     monkeypatch.setattr(checkpoint, "save", save_then_die)

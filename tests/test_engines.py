@@ -98,7 +98,7 @@ def test_workers_compute_what_one_process_does(tmp_path, settings):
         told.append(sorted(episodes))
     (local, states), (process, states_there) = ends
     assert told[0] == told[1]
-    for (_, replies, teacher), (_, replies_there, teacher_there) in zip(local, process, strict=True):
+    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, process, strict=True):
         assert [r._replace(payload={}, seconds={}) for r in replies] == [
             r._replace(payload={}, seconds={}) for r in replies_there
         ]
@@ -170,9 +170,9 @@ def test_a_run_may_change_its_engine_when_it_resumes(tmp_path, monkeypatch):
         train(tiny(tmp_path / name, **options, engine=name))
     real = checkpoint.save
 
-    def save_then_die(folder, rounds_done, *rest):
-        real(folder, rounds_done, *rest)
-        if rounds_done == 2:
+    def save_then_die(folder, done, *rest):
+        real(folder, done, *rest)
+        if done.rounds_done == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoint, "save", save_then_die)

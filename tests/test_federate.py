@@ -86,7 +86,7 @@ def in_one_process(folder, files):
     )
     for c, client in zip(configs, clients, strict=True):
         evaluate(c, public.scaler, client)
-    lines = [json.dumps(row) + "\n" for k, replies, _ in history for row in rows(k, replies)]
+    lines = [json.dumps(row) + "\n" for k, replies, _, _ in history for row in rows(k, replies)]
     return "".join(lines), [(folder / "one" / "models" / f"client-{i}.npz").read_bytes() for i in range(len(files))]
 
 

@@ -11,11 +11,18 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Episode, Reply
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import (
+    RULES,
     AnchorCompile,
-    Member,
+    Distilled,
+    Independent,
     ParameterAverage,
+    Participant,
+    Privacy,
+    Private,
+    Rounded,
     TeacherAnchors,
     Terms,
+    Truncated,
     VisitedAnchors,
     choose,
     plan_rounds,
@@ -28,7 +35,7 @@ class Site:
     """A client of which only the agent and the states it met matter here."""
 
     def __init__(self, index, agent, states=None):
-        self.index, self.agent, self.states = index, agent, states
+        self.index, self.agent, self.states, self.episodes = index, agent, states, 0
 
     def visited(self, k):
         return self.states[:k]
@@ -42,20 +49,29 @@ def make_site(index, encoder, rng, **settings):
 
 
 def terms(agents):
-    return Terms.of([Member(a.fingerprint(), like=a.params()) for a in agents])
+    return Terms.of([Participant(a.fingerprint(), like=a.params()) for a in agents])
 
 
-def reply(site, federation, weight=1.0):
+def reply(site, federation, weight=1.0, teacher=None):
     episodes = (Episode(0, 0, 1.0, 1, 1.0),)
-    return Reply(site.index, federation.report(site), weight, 1, episodes, site.agent.fingerprint(), {})
+    return Reply(site.index, federation.report(site, teacher), weight, 1, episodes, site.agent.fingerprint(), {})
 
 
 def exchange(federation, sites, weights=None):
-    replies = [reply(s, federation, w) for s, w in zip(sites, weights or [1.0] * len(sites), strict=True)]
-    teacher = federation.aggregate(replies)
-    for site in sites:
-        federation.install(site, teacher)
-    return teacher
+    """The first exchange; its teacher."""
+    return next(exchanges(federation, sites, weights))
+
+
+def exchanges(federation, sites, weights=None):
+    """The teacher of one exchange after the other, when it is installed."""
+    state, teacher = federation.start(), None
+    while True:
+        pi = weights or [1.0] * len(sites)
+        replies = [reply(s, federation, w, teacher) for s, w in zip(sites, pi, strict=True)]
+        state, teacher = federation.aggregate(state, replies)
+        for site in sites:
+            federation.install(site, teacher)
+        yield teacher
 
 
 @pytest.mark.parametrize("kind", sorted(ENCODERS))
@@ -124,7 +140,8 @@ def test_visited_states_become_anchors_and_then_it_is_algorithm_2(rng):
     sites = [make_site(i, RandomFourier.sample(4, 100, 1.0, rng), rng) for i in range(3)]
     federation = VisitedAnchors(40, 3, 4)
     before = [s.agent.W.copy() for s in sites]
-    first = exchange(federation, sites)
+    rounds = exchanges(federation, sites)
+    first = next(rounds)
     assert set(first) == {"anchors"}
     assert first["anchors"].shape == (42, 4)  # 14 of each
     for site, W in zip(sites, before, strict=True):
@@ -132,7 +149,7 @@ def test_visited_states_become_anchors_and_then_it_is_algorithm_2(rng):
     plain = [make_site(i, s.agent.encoder, rng) for i, s in enumerate(sites)]
     for p, s in zip(plain, sites, strict=True):
         p.agent.load(s.agent.params())
-    second = exchange(federation, sites)
+    second = next(rounds)
     exchange(AnchorCompile(first["anchors"]), plain)
     assert set(second) == {"anchors", "Q"}
     for p, s in zip(plain, sites, strict=True):
@@ -150,16 +167,68 @@ def test_anchors_that_follow_the_teacher_are_compiled_where_they_were_asked_for(
         asked.append((anchors, Q, episodes))
         return there
 
-    federation = TeacherAnchors(AnchorCompile(here), rollout)
+    rounds = exchanges(TeacherAnchors(AnchorCompile(here), rollout), sites)
     for anchors in (here, there):
         for p, s in zip(plain, sites, strict=True):
             p.agent.load(s.agent.params())
-        teacher = exchange(federation, sites)
+        teacher = next(rounds)
         exchange(AnchorCompile(anchors), plain)
         assert asked[-1][0] is anchors
         assert asked[-1][1] is teacher["Q"]
         for p, s in zip(plain, sites, strict=True):
             np.testing.assert_array_equal(p.agent.W, s.agent.W)
+
+
+def make_federations(rng):
+    """One of each kind, of three clients with values at 40 anchors or with weights of one shape."""
+    anchors = rng.normal(size=(40, 4)).astype(np.float32)
+    like = {"W": np.zeros((30, 3), np.float32)}
+
+    def rollout(before, Q, episodes):
+        return before + np.float32(0.1)
+
+    plain = AnchorCompile(anchors)
+    return {
+        "independent": Independent(), "average": ParameterAverage(like), "truncated": Truncated(like),
+        "anchors": plain, "visited": VisitedAnchors(40, 3, 4), "teacher": TeacherAnchors(plain, rollout),
+        "distilled": Distilled(anchors, temperature=0.5),
+        "median": AnchorCompile(anchors, combine=RULES["median"].combine),
+        "private": Private(plain, Privacy(1.0, 1.0, 7)), "rounded": Rounded(TeacherAnchors(plain, rollout), "int8"),
+    }  # fmt: skip
+
+
+def flat(arrays):
+    return {k: (v.dtype, v.shape, v.tobytes()) for k, v in (arrays or {}).items()}
+
+
+def inside(thing):
+    """Everything that an object holds, to the bit."""
+    if isinstance(thing, np.ndarray):
+        return thing.dtype, thing.shape, thing.tobytes()
+    if isinstance(thing, dict):
+        return {k: inside(v) for k, v in thing.items()}
+    ours = type(thing).__module__.startswith("fedqhd.federation") and hasattr(thing, "__dict__")
+    return inside(vars(thing)) if ours else repr(thing)
+
+
+@pytest.mark.parametrize("kind", make_federations(np.random.default_rng(0)))
+def test_a_federation_keeps_nothing_and_aggregates_the_same_twice(kind, rng):
+    """Three rounds, in each of which the server aggregates twice and a second federation takes over on the way."""
+    encoder = RandomFourier.sample(4, 30, 1.0, rng)
+    sites = [make_site(i, encoder, rng) for i in range(3)]
+    federation, other = (make_federations(np.random.default_rng(0))[kind] for _ in range(2))
+    before, state, teacher = inside(federation), federation.start(), None
+    for _ in range(3):
+        replies = [reply(s, federation, teacher=teacher) for s in sites]
+        given = flat(state), [flat(r.payload) for r in replies]
+        made = federation.aggregate(state, replies)
+        again, elsewhere = federation.aggregate(state, replies), other.aggregate(state, replies)
+        assert [flat(x) for x in made] == [flat(x) for x in again] == [flat(x) for x in elsewhere]
+        assert (flat(state), [flat(r.payload) for r in replies]) == given
+        state, teacher = made
+        for site in sites:
+            federation.install(site, teacher)
+        assert inside(federation) == before
 
 
 def mean_of(values, weights):
@@ -220,5 +289,5 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
 
     engine = Recorder()
     rounds = list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [5, 5, 2]))
-    assert [k for k, _, _ in rounds] == [0, 1, 2]
+    assert [r.k for r in rounds] == [0, 1, 2]
     assert engine.seen == [(None, 5), (1, 5), (2, 2), ("finish", 3)]

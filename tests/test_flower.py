@@ -74,8 +74,8 @@ def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings)
     told = []
     engine.on_episode = told.append
     history = list(run_rounds(engine, world.federation, rounds, server=make_server(config, world.members)))
-    assert told == [e for _, replies, _ in local for r in replies for e in r.episodes]
-    for (_, replies, teacher), (_, replies_there, teacher_there) in zip(local, history, strict=True):
+    assert told == [e for _, replies, _, _ in local for r in replies for e in r.episodes]
+    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
         assert [r._replace(payload={}, seconds={}) for r in replies] == [
             r._replace(payload={}, seconds={}) for r in replies_there
         ]
@@ -115,7 +115,7 @@ def test_a_server_that_forgot_a_round_finds_its_clients_as_they_were_before_it(t
     """As after its death: the checkpoint that it goes on from is a round older than its clients."""
     config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3)
     engine, world = make_engine(tmp_path, config)
-    teacher = world.federation.aggregate(engine.round(None, 3))
+    _, teacher = world.federation.aggregate({}, engine.round(None, 3))
     forgetful = {**FlowerEngine.state(engine)}
     first = engine.round(teacher, 3)
     FlowerEngine.restore(engine, forgetful)
@@ -224,7 +224,7 @@ def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty,
     assert server.counted.keys() == {0, 2}
     assert server.counts == {"absent/1/raised": 1}
     assert "client 1 is left out of this round: it raised an error: the robot fell over" in caplog.text
-    _, replies, _ = next(rounds)
+    _, replies, _, _ = next(rounds)
     assert [r.episodes[0].episode for r in replies] == [6, 2, 6]
 
 
@@ -258,7 +258,7 @@ def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again
     assert server.counts == {"absent/2/silent": 1, "absent/2/busy": 1}
     next(rounds)
     assert server.counted.keys() == {0, 1, 2}
-    assert not engine._post._reminders
+    assert not engine._mailbox._reminders
 
 
 def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_then(tmp_path, monkeypatch):
@@ -269,12 +269,12 @@ def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_
     grid.lost = {1}
     engine.meet()
     engine.meet()
-    assert engine.cards.keys() == {0}
+    assert engine.introductions.keys() == {0}
     assert grid.sent == 2
     grid.lost = frozenset()
     engine.gather(2, 5.0)
     assert grid.sent == 2
-    assert not engine._post.open
+    assert not engine._mailbox.open
 
 
 def test_a_client_that_was_refused_may_come_again_as_another(tmp_path):
@@ -284,11 +284,11 @@ def test_a_client_that_was_refused_may_come_again_as_another(tmp_path):
     grid = InProcessGrid(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": 0}])
     engine = FlowerEngine(grid, "run", {}, "another world")
     engine.meet()
-    assert not engine.cards
+    assert not engine.introductions
     engine.world = world
     grid.contexts[2000] = grid.contexts.pop(1000)
     engine.gather(1, 5.0)
-    assert engine.cards.keys() == {0}
+    assert engine.introductions.keys() == {0}
 
 
 def test_a_node_whose_key_is_another_clients_is_refused(tmp_path, caplog):
@@ -317,12 +317,12 @@ def test_a_client_that_comes_back_on_another_node_goes_on_from_its_own_state(fau
     next(rounds)
     grid = engine.grid
     context = grid.contexts.pop(1001)
-    _, replies, _ = next(rounds)
+    _, replies, _, _ = next(rounds)
     assert [r.client for r in replies] == [0, 2]
     assert server.counts == {"absent/1/away": 1}
     context.node_id = 2001
     grid.contexts[2001] = context
-    _, replies, _ = next(rounds)
+    _, replies, _, _ = next(rounds)
     assert [(r.client, r.episodes[0].episode) for r in replies] == [(0, 4), (1, 2), (2, 4)]
 
 
@@ -342,8 +342,8 @@ def test_a_client_may_not_come_back_as_another(faulty, caplog):
     engine.round(None, 1)
     grid, context = engine.grid, engine.grid.contexts.pop(1001)
     grid.contexts[3001] = Context(1, 3001, {"partition-id": 1}, context.state, {})
-    first = engine.cards[1]
-    engine.cards[1] = first._replace(member=first.member._replace(fingerprint="what it was"))
+    first = engine.introductions[1]
+    engine.introductions[1] = first._replace(member=first.member._replace(fingerprint="what it was"))
     with pytest.raises(FedQHDError, match="what it was"):
         engine.round(None, 1)
 

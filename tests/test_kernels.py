@@ -146,8 +146,8 @@ def test_replay_step_equals_reference(wide, rng):
     rows = np.random.Generator(np.random.PCG64())
     rows.bit_generator.state = state
     agent.observe(Transition(s, 0, 1.0, 0.9, s_next))
-    rows = agent.replay.sample(SETTINGS.batch_size, rows)
-    memory = agent.replay
+    rows = agent.memory.sample(SETTINGS.batch_size, rows)
+    memory = agent.memory
     X, X_next = wide(memory.s[rows]), wide(memory.s_next[rows])
     y = double_q_target(memory.r[rows], memory.discount[rows], q_values(X_next, W), q_values(X_next, W_target))
     delta = td_error(y, q_values(X, W), memory.a[rows])
@@ -172,7 +172,7 @@ def test_step_with_stored_features_equals_reference(wide, rng, features):
     settings = dataclasses.replace(SETTINGS, batch_size=B, features=features, replay_size=B, update_every=4 * B + 3)
     agent = agent_with_weights(ReplayQHD, wide, rng, settings=settings)
     agent._set_target(random_weights(wide, 3, rng))
-    W, W_target, memory = agent.W.copy(), agent.W_target.copy(), agent.replay
+    W, W_target, memory = agent.W.copy(), agent.W_target.copy(), agent.memory
     walk(agent, rng, 4 * B + 2)
     np.testing.assert_array_equal(agent.W, W)
     rows = copy.deepcopy(agent._rng)
@@ -180,7 +180,7 @@ def test_step_with_stored_features_equals_reference(wide, rng, features):
     rows = memory.sample(B, rows)
 
     # X has Phi^H, the replay Phi, real and imaginary parts in turn.
-    Phi = agent._kept.astype(np.float64) * agent._scale
+    Phi = agent.memory.X.astype(np.float64) * agent.memory.scale
     X = Phi.view(np.complex128).conj() if np.iscomplexobj(W) else Phi
     half = 0.5 / (127 * np.sqrt(wide.D)) if features == "int8" else 0
     assert np.abs((X - wide(memory.s)).view(np.float64)).max() <= half + 1e-7
@@ -243,14 +243,14 @@ def test_whole_numbers_value_states_as_the_weights_do(rng):
     settings = dataclasses.replace(SETTINGS, batch_size=32, features="int8", replay_size=200, update_every=1000)
     agent = agent_with_weights(ReplayQHD, ENCODERS["fourier"].sample(5, 1000, 1.3, rng), rng, settings=settings)
     walk(agent, rng, 200)
-    m, u = agent.replay, rng.random(32)
+    m, u = agent.memory, rng.random(32)
     rows = kernels.drawn(u, m.size)
-    X, W = agent._scale * agent._kept.astype(np.float64), agent.W.astype(np.float64)
+    X, W = agent.memory.scale * agent.memory.X.astype(np.float64), agent.W.astype(np.float64)
     X_next = np.where(m.joined[rows][:, None], X[(rows + 1) % 200], agent.encoder(m.s_next[rows]))
     Q_next = q_values(X_next, W)
     delta = td_error(double_q_target(m.r[rows], m.discount[rows], Q_next, Q_next), q_values(X[rows], W), m.a[rows])
     found = kernels.stored_step(
-        *agent._args, agent._kept, agent._scale, m.joined, m.a, m.r, m.discount, m.s_next, u, m.size, 0.0,
+        *agent._last.args, agent.memory.X, agent.memory.scale, m.joined, m.a, m.r, m.discount, m.s_next, u, m.size, 0.0,
         agent._rows, agent._target_rows, agent._N_target, agent._unit_target, agent._phi_next,
     )  # fmt: skip
     off = np.abs(W).max() / kernels.REACH / 2 * (np.abs(X[rows]).sum() + np.abs(X_next).sum())

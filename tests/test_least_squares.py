@@ -150,7 +150,7 @@ def test_an_agent_knows_how_often_it_was_in_a_state(name):
 
 
 def test_a_full_memory_forgets_every_second_episode():
-    memory = Trajectories(12, 1, 1)
+    memory = Trajectories(12, 1)
     for episode in range(4):
         for k in range(3):
             assert not memory.add(np.zeros(1), episode, float(k), 0.9, k == 0)
@@ -160,7 +160,7 @@ def test_a_full_memory_forgets_every_second_episode():
 
 
 def test_an_episode_longer_than_the_memory_loses_its_older_half():
-    memory = Trajectories(8, 1, 1)
+    memory = Trajectories(8, 1)
     for k in range(9):
         memory.add(np.zeros(1), 0, float(k), 0.9, k == 0)
     assert memory.r[: memory.size].tolist() == [4, 5, 6, 7, 8]
@@ -309,8 +309,8 @@ def test_one_exchange_of_statistics_is_the_pooled_sweep(name):
 
     def sweep(agents):
         sites = [type("Site", (), {"agent": agent}) for agent in agents]
-        replies = [Reply(i, exchange.report(s), 1.0, 1, (), "", {}) for i, s in enumerate(sites)]
-        return exchange.aggregate(replies)["W"]
+        replies = [Reply(i, exchange.report(s, None), 1.0, 1, (), "", {}) for i, s in enumerate(sites)]
+        return exchange.aggregate({}, replies)[1]["W"]
 
     federated = sweep(clients)
     np.testing.assert_allclose(federated, sweep([pooled]), rtol=1e-8, atol=1e-8)
@@ -327,8 +327,8 @@ def test_the_teacher_listens_to_those_who_know():
         agent = type(
             "Agent", (), {"q": lambda _, s, q=q: np.array([[q]]), "uncertainty": lambda _, s, u=u: np.array([[u]])}
         )()
-        replies.append(Reply(i, teacher.report(type("Site", (), {"agent": agent})), 1.0, 1, (), "", {}))
-    assert teacher.aggregate(replies)["Q"] == pytest.approx(1.6)
+        replies.append(Reply(i, teacher.report(type("Site", (), {"agent": agent}), None), 1.0, 1, (), "", {}))
+    assert teacher.aggregate({}, replies)[1]["Q"] == pytest.approx(1.6)
 
 
 def test_optimism_tries_what_is_not_known():

@@ -40,8 +40,8 @@ def masked_engine(tmp_path, monkeypatch, **settings):
 def test_the_teacher_is_the_mean_to_the_last_level(tmp_path, monkeypatch, settings):
     _, engine, world, server = masked_engine(tmp_path, monkeypatch, **settings)
     plain = tiny(tmp_path / "plain", **{**SECURE, **settings, "secure": "off"})
-    (_, _, due), *_ = local_run(plain, plan_rounds(3, 3))[0]
-    (_, replies, teacher), *_ = run_rounds(engine, world.federation, plan_rounds(3, 3), server=server)
+    (_, _, due, _), *_ = local_run(plain, plan_rounds(3, 3))[0]
+    (_, replies, teacher, _), *_ = run_rounds(engine, world.federation, plan_rounds(3, 3), server=server)
     assert len(replies) == 4
     for name in due:
         assert teacher[name].dtype == due[name].dtype
@@ -90,7 +90,7 @@ def test_a_client_that_drops_out_behind_its_keys_is_left_out_of_the_mean(tmp_pat
         return pull(self, ids)
 
     monkeypatch.setattr(Faulty, "pull_messages", losing)
-    _, replies, teacher = next(run_rounds(engine, world.federation, plan_rounds(3, 3), server=server))
+    _, replies, teacher, _ = next(run_rounds(engine, world.federation, plan_rounds(3, 3), server=server))
     assert [r.client for r in replies] == [0, 1, 3]
     assert np.abs(teacher["Q"] - due).max() <= STEP * (1 + 1e-3)
     assert "client 2 is left out of this round: it has not answered in time" in caplog.text

@@ -22,7 +22,7 @@ from fedqhd.core.protocols import Episode, Reply, Transition
 from fedqhd.encoders import RandomFourier
 from fedqhd.engines import LocalEngine
 from fedqhd.envs.make import make_env
-from fedqhd.federation import AnchorCompile, ParameterAverage, plan_rounds, run_rounds
+from fedqhd.federation import ParameterAverage, ThroughAnchors, plan_rounds, run_rounds
 from fedqhd.federation.methods.distilled_feddqn import Distilled
 from fedqhd.federation.methods.truncated_fedavg_qhd import Truncated
 from fedqhd.runs.build import build
@@ -91,7 +91,7 @@ def test_an_oracle_pools_all_environments(tmp_path):
     assert sorted((r["client"], r["episode"]) for r in rows) == [(c, e) for c in range(3) for e in range(6)]
     assert summary["final_return"] == pytest.approx(np.mean([r["return"] for r in rows]))
     (agent,) = agents_after(tiny(tmp_path, method="oracle-qhd", clients=3))
-    assert agent.replay.size == summary["env_steps"]
+    assert agent.memory.size == summary["env_steps"]
 
 
 def test_independent_clients_differ_and_share_nothing(tmp_path):
@@ -112,14 +112,14 @@ class Site:
 
 def replies(sites, federation):
     return [
-        Reply(s.index, federation.report(s), 1.0, 1, (Episode(s.index, 0, 0, 1, 1),), s.agent.fingerprint(), {})
+        Reply(s.index, federation.report(s, None), 1.0, 1, (Episode(s.index, 0, 0, 1, 1),), s.agent.fingerprint(), {})
         for s in sites
     ]
 
 
 def exchange(federation, agents):
     sites = [Site(i, a) for i, a in enumerate(agents)]
-    teacher = federation.aggregate(replies(sites, federation))
+    _, teacher = federation.aggregate(federation.start(), replies(sites, federation))
     for site in sites:
         federation.install(site, teacher)
 
@@ -130,7 +130,7 @@ S = np.random.default_rng(5).normal(size=(200, 2)).astype(np.float32)
 def test_distilling_with_no_steps_leaves_parameters_alone():
     agents = [make_dqn(0, fit_steps=0, temperature=1.0), make_dqn(1, (8,), fit_steps=0, temperature=1.0)]
     before = [a.params() for a in agents]
-    exchange(Distilled(S, 1.0), agents)
+    exchange(Distilled(S, temperature=1.0), agents)
     for agent, params in zip(agents, before, strict=True):
         for key, value in agent.params().items():
             np.testing.assert_array_equal(value, params[key])
@@ -150,7 +150,7 @@ def test_distilling_approaches_the_mean_choice():
         agent.load({k: 4 * v for k, v in agent.params().items()})
     teacher = np.mean([softmax(a.q(S)) for a in agents], axis=0)
     before = [np.abs(softmax(a.q(S)) - teacher).mean() for a in agents]
-    exchange(Distilled(S, 1.0), agents)
+    exchange(Distilled(S, temperature=1.0), agents)
     after = [np.abs(softmax(a.q(S)) - teacher).mean() for a in agents]
     assert all(x < 0.4 * y for x, y in zip(after, before, strict=True))
 
@@ -209,7 +209,7 @@ def network(layers, x):
 
 
 def td_loss(agent, params, rows):
-    memory = agent.replay
+    memory = agent.memory
     batch = (memory.s, memory.a, memory.r, memory.discount, memory.s_next)
     s, a, r, discount, s_next = (torch.from_numpy(x[rows]) for x in batch)
     target = [torch.from_numpy(x.copy()) for x in agent._target_layers]
@@ -232,7 +232,7 @@ def test_dqn_steps_are_pytorchs():
     draws.bit_generator.state = agent._rng.bit_generator.state
     for _ in range(10):
         adam.zero_grad()
-        td_loss(agent, params, agent.replay.sample(32, draws)).backward()
+        td_loss(agent, params, agent.memory.sample(32, draws)).backward()
         adam.step()
         agent._update()
         for ours, theirs in zip(agent._gradients, params, strict=True):
@@ -364,7 +364,7 @@ def test_each_of_the_nine_learns_a_corridor_in_seconds(tmp_path, name):
 @pytest.mark.parametrize("source", ["rollout", "visited"])
 def test_networks_of_one_shape_still_meet_on_the_anchors(tmp_path, source):
     config = tiny(tmp_path, setting="heterogeneous", agents=["dqn:16"], anchor_source=source)
-    assert isinstance(build(config)[1].federation, AnchorCompile)
+    assert isinstance(build(config)[1].federation, ThroughAnchors)
 
 
 def test_mixed_clients_meet_on_the_anchors(tmp_path):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
+from fedqhd.federation import unwrapped
 from fedqhd.federation.wrappers.accountant import delta_of, epsilon_of
 from fedqhd.federation.wrappers.privacy import Privacy, privatised
 from fedqhd.runs.build import build
@@ -99,13 +100,30 @@ def test_a_run_sends_clipped_noise_and_says_what_it_is_worth(tmp_path, capsys):
     clients, world = build(config)
     teacher = {"Q": np.zeros((len(world.public.anchors), world.public.actions))}
     reply = clients[0].round(world.federation, teacher, 2)
-    honest = world.federation.report(clients[0])["Q"]
+    honest = unwrapped(world.federation).report(clients[0], teacher)["Q"]
     assert not np.allclose(reply.payload["Q"], honest)
     summary = train(config)
     assert summary["privacy"] == {
         "epsilon": epsilon_of(0.7, 3, 1e-5), "delta": 1e-5, "reports": 3, "clip": 3.0, "noise": 0.7,
     }  # fmt: skip
     assert "privacy" not in train(tiny(tmp_path / "none", env=CORRIDOR))
+
+
+def test_a_deployed_client_draws_noise_that_the_server_cannot_draw_again(tmp_path):
+    from fedqhd.deploy.client import site
+    from fedqhd.deploy.settings import greeting
+    from fedqhd.federation import Terms
+
+    pytest.importorskip("flwr")
+    config = tiny(tmp_path, **DP)
+    told = {**greeting(config), "run": "x"}
+    home = site({"partition-id": 0, "state-dir": str(tmp_path)}, told)
+    federation = home.federation(Terms.of([home.member, home.member._replace(fingerprint="other")]))
+    assert federation.privacy == Privacy(3.0, 0.7, None)
+    sent = [federation.report(home.client, None)["Q"] for _ in range(2)]
+    assert not np.array_equal(*sent)
+    _, world = build(config)
+    assert world.federation.privacy == Privacy(3.0, 0.7, config.seed)
 
 
 def test_without_noise_no_epsilon_is_promised(tmp_path):

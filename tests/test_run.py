@@ -81,9 +81,9 @@ def test_resuming_after_any_round_gives_the_same_bits(tmp_path, monkeypatch, set
         folder = tmp_path / f"cut{cut}"
         real = checkpoint.save
 
-        def save_then_die(folder, rounds_done, *rest, cut=cut, real=real):
-            real(folder, rounds_done, *rest)
-            if rounds_done == cut:
+        def save_then_die(folder, done, *rest, cut=cut, real=real):
+            real(folder, done, *rest)
+            if done.rounds_done == cut:
                 raise KeyboardInterrupt
 
         monkeypatch.setattr(checkpoint, "save", save_then_die)
@@ -106,7 +106,7 @@ def test_resuming_anchors_that_were_met(tmp_path, monkeypatch, source):
 
     def save_then_die(*args):
         real(*args)
-        if args[1] == 2:
+        if args[1].rounds_done == 2:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoint, "save", save_then_die)

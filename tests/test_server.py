@@ -14,14 +14,14 @@ from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Like, Reply
-from fedqhd.federation import AnchorCompile, Member, ParameterAverage, Server, run_rounds
+from fedqhd.core.protocols import Episode, Expected, Reply
+from fedqhd.federation import AnchorCompile, ParameterAverage, Participant, Server, run_rounds
 from fedqhd.federation.validate import Refused, check_reply
 from fedqhd.runs.outcome import final_returns, training_returns
 from fedqhd.runs.run import train
 
-MEMBERS = [Member("a"), Member("b"), Member("c", None)]
-EXPECTS = {"Q": Like((4, 2), "f"), "p": Like((3,), "f", least=0.0)}
+MEMBERS = [Participant("a"), Participant("b"), Participant("c", None)]
+EXPECTS = {"Q": Expected((4, 2), "f"), "p": Expected((3,), "f", least=0.0)}
 BOUND = 1e6
 
 
@@ -198,7 +198,7 @@ def test_of_two_replies_of_one_client_the_first_counts():
 
 
 def test_a_share_of_those_present_is_invited_and_everyone_in_turn():
-    server = Server([Member("")] * 20, participation=0.5, present={3: (4, 9)}, seed=1)
+    server = Server([Participant("")] * 20, participation=0.5, present={3: (4, 9)}, seed=1)
     rounds = [server.invite(k) for k in range(40)]
     assert all(len(r) == len(set(r)) == 10 for r in rounds)
     assert [k for k, r in enumerate(rounds) if 3 in r] == [k for k in range(4, 10) if 3 in rounds[k]] != []
@@ -213,7 +213,7 @@ def test_a_share_of_those_present_is_invited_and_everyone_in_turn():
 
 
 def test_all_are_invited_by_default_in_order():
-    assert Server([Member("")] * 5).invite(7) == [0, 1, 2, 3, 4]
+    assert Server([Participant("")] * 5).invite(7) == [0, 1, 2, 3, 4]
     assert Server().invite(7) is None
 
 
@@ -242,12 +242,12 @@ def rounds_of(engine, server, rounds):
 
 
 def teachers(engine, server, rounds):
-    return [float(t["Q"][0, 0]) for _, _, t in rounds_of(engine, server, rounds)]
+    return [float(t["Q"][0, 0]) for _, _, t, _ in rounds_of(engine, server, rounds)]
 
 
 def test_a_late_reply_counts_a_round_later_with_less_weight():
     """By hand: what is late in a round is missing there, and joins the next with half the weight."""
-    server = Server([Member("")] * 4, late=0.4, late_weight=0.5, seed=5)
+    server = Server([Participant("")] * 4, late=0.4, late_weight=0.5, seed=5)
     engine = Sites(4)
     made = teachers(engine, server, [1] * 6)
     late_before, saw_late = [], 0
@@ -264,7 +264,7 @@ def test_a_late_reply_counts_a_round_later_with_less_weight():
 
 
 def test_a_late_reply_can_be_dropped():
-    plain = Server([Member("")] * 8, late=0.2, late_weight=0.0, seed=5)
+    plain = Server([Participant("")] * 8, late=0.2, late_weight=0.0, seed=5)
     engine = Sites(8)
     made = teachers(engine, plain, [1] * 6)
     for k, (who, _) in enumerate(engine.rounds):
@@ -274,7 +274,7 @@ def test_a_late_reply_can_be_dropped():
 
 
 def test_when_all_are_late_their_replies_are_waited_for():
-    server = Server([Member("")] * 2, late=1.0, attempts=2)
+    server = Server([Participant("")] * 2, late=1.0, attempts=2)
     engine = Sites(2)
     assert teachers(engine, server, [1]) == [0.5]
     assert [who for who, _ in engine.rounds] == [[0, 1], []]
@@ -284,27 +284,27 @@ def test_too_few_valid_replies_end_the_run():
     """Never an average of nothing: with one attempt the run stops, and says how many counted."""
     engine = Sites(3, bad={(1, 0), (1, 2)})
     with pytest.raises(FedQHDError, match=r"round 1: of 3 replies 1 count and min_clients=2 are needed"):
-        teachers(engine, Server([Member("")] * 3, min_clients=2), [1] * 3)
+        teachers(engine, Server([Participant("")] * 3, min_clients=2), [1] * 3)
     everyone = Sites(3, bad={(0, 0), (0, 1), (0, 2)})
     with pytest.raises(FedQHDError, match=r"round 0: of 3 replies 0 count"):
-        teachers(everyone, Server([Member("")] * 3), [1] * 3)
+        teachers(everyone, Server([Participant("")] * 3), [1] * 3)
 
 
 def test_too_few_valid_replies_repeat_the_round_with_the_same_teacher():
     engine = Sites(3, bad={(1, 0), (1, 2)})
-    server = Server([Member("")] * 3, min_clients=2, attempts=3)
-    played = [len(replies) for _, replies, _ in rounds_of(engine, server, [1] * 3)]
+    server = Server([Participant("")] * 3, min_clients=2, attempts=3)
+    played = [len(replies) for _, replies, _, _ in rounds_of(engine, server, [1] * 3)]
     assert played == [3, 6, 3]  # all that was played is told, also in vain
     assert [None if t is None else float(t["Q"][0, 0]) for _, t in engine.rounds] == [None, 1.0, 1.0, 21.0]
     assert server.counts["repeated"] == 1
 
 
 def test_the_state_of_a_server_survives_a_file():
-    server = Server([Member("")] * 4, late=0.5, seed=5, participation=0.75)
+    server = Server([Participant("")] * 4, late=0.5, seed=5, participation=0.75)
     rounds_of(Sites(4), server, [1] * 3)
     assert server.pending
     arrays, note = server.state()
-    again = Server([Member("")] * 4, late=0.5, seed=5, participation=0.75)
+    again = Server([Participant("")] * 4, late=0.5, seed=5, participation=0.75)
     again.restore(arrays, json.loads(json.dumps(note)))
     assert again.counts == server.counts
     for a, b in zip(again.pending, server.pending, strict=True):
@@ -313,9 +313,9 @@ def test_the_state_of_a_server_survives_a_file():
 
 
 def test_weights_of_a_client_whose_encoder_changed_are_not_averaged(rng):
-    server = Server([Member("a"), Member("b")], max_magnitude=BOUND)
+    server = Server([Participant("a"), Participant("b")], max_magnitude=BOUND)
     replies = [Reply(i, {"W": np.ones((3, 2))}, 1.0, 1, (), "a", {}) for i in range(2)]
-    expects = ParameterAverage({"W": np.ones((3, 2))}).expects()
+    expects = ParameterAverage({"W": np.ones((3, 2))}).expects(None)
     assert [r.client for r in server.admit(0, 0, replies, expects)] == [0]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
-from fedqhd.core.protocols import Like
+from fedqhd.core.protocols import Expected
 from fedqhd.federation.wrappers.uplink import CODES, decode, encode, rounded, sent_bytes, shortened
 from fedqhd.runs.config import resolve
 from fedqhd.runs.run import train
@@ -70,7 +70,7 @@ def test_what_was_not_rounded_is_not_shortened(rng):
 
 def test_sums_and_certainties_stay_as_they_are(rng):
     payload = {"Q": rng.normal(size=(5, 2)), "precision": 1 + rng.random((5, 2))}
-    likes = {"Q": Like((5, 2), "f"), "precision": Like((5, 2), "f", votes=False)}
+    likes = {"Q": Expected((5, 2), "f"), "precision": Expected((5, 2), "f", votes=False)}
     sent = rounded(payload, likes, "int8")
     assert sent["precision"] is payload["precision"]
     assert not np.array_equal(sent["Q"], payload["Q"])

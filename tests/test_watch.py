@@ -35,9 +35,9 @@ def cut(tmp_path_factory):
     config = tiny(folder, attack="noise", liars=0.34, **SETTINGS)
     real = checkpoint.save
 
-    def stop(folder, rounds_done, *rest):
-        real(folder, rounds_done, *rest)
-        if rounds_done == 3:
+    def stop(folder, done, *rest):
+        real(folder, done, *rest)
+        if done.rounds_done == 3:
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:

@@ -11,10 +11,9 @@ import numpy as np
 
 from fedqhd.core import rng
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Agent, Array, Episode, Federation, Payload, Reply, Transition, under
+from fedqhd.core.protocols import Agent, Array, Episode, Federation, Payload, Reply, Transition, weight_due
+from fedqhd.core.snapshot import Stateful
 from fedqhd.envs.scaling import StateScaler
-from fedqhd.federation.wrappers.privacy import Privacy, privatised
-from fedqhd.federation.wrappers.uplink import rounded
 
 SPLIT = ("environment", "acting", "learning", "federation")
 """What a client spends its time on."""
@@ -24,12 +23,15 @@ def ignore(episode: Episode) -> None:
     """The listener of those who do not listen."""
 
 
-class LocalClient:
+class LocalClient(Stateful):
     """Plays K episodes with its agent, then reports. Its environments and its states stay here.
 
     A client has one environment. The pooled oracle is a client that has those of all: one agent, one learner, and
     each episode is played in every environment before the next begins.
     """
+
+    STATE = ("agent", "episodes", "_visited", "_met", "_rng")
+    """The environments are rebuilt, since every episode reseeds them."""
 
     def __init__(
         self,
@@ -42,8 +44,6 @@ class LocalClient:
         seed: int,
         weight: float | None = 1.0,
         keep_states: int = 0,
-        uplink: str = "full",
-        privacy: Privacy | None = None,
     ) -> None:
         self.index = index
         self.agent = agent
@@ -53,13 +53,9 @@ class LocalClient:
         self.seed = seed
         self.weight = weight
         """Its share in the federation; None: the steps it took in the round."""
-        self.uplink = uplink
-        """How finely it reports."""
-        self.privacy = privacy
-        """How much of what it learned may be seen in a report; None: all."""
         self.episodes = 0
         self.seconds = dict.fromkeys(SPLIT, 0.0)
-        self._kept = np.zeros((keep_states, len(scaler.shift)), np.float32)
+        self._visited = np.zeros((keep_states, len(scaler.shift)), np.float32)
         self._met = 0
         self._rng = rng.generator(seed, index, "visited")
 
@@ -78,13 +74,10 @@ class LocalClient:
         installed = perf_counter()
         played = self.play(episodes, on_episode)
         trained = perf_counter()
-        report = federation.report(self)
-        if self.privacy:
-            report = privatised(report, teacher, self.privacy, self.index, self.episodes)
-        payload = rounded(report, federation.expects(), self.uplink)
+        payload = federation.report(self, teacher)
         self.seconds["federation"] = perf_counter() - trained + installed - began
         steps = sum(e.length for e in played)
-        weight = float(steps) if self.weight is None else self.weight
+        weight = float(weight_due(self.weight, steps))
         return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), self.seconds)
 
     def play(self, episodes: int, on_episode: Callable[[Episode], None] = ignore) -> tuple[Episode, ...]:
@@ -122,8 +115,8 @@ class LocalClient:
                 raise FedQHDError(f"step {length} of the environment gave the reward {r}: it must be finite")
             # Termination ends the future; truncation only ends our watching it, so it bootstraps.
             agent.observe(Transition(s, a, r, 0.0 if terminated else gamma, s_next))
-            if len(self._kept):
-                self._keep(s)
+            if len(self._visited):
+                self._sample(s)
             learned = perf_counter()
             acting += acted - start
             environment += stepped - acted
@@ -136,28 +129,12 @@ class LocalClient:
             self.seconds[name] += spent
         return Episode(site, self.episodes, total, length, epsilon)
 
-    def _keep(self, s: Array) -> None:
+    def _sample(self, s: Array) -> None:
         """Reservoir sampling: every state met so far has the same chance to be among those kept."""
-        slot = self._met if self._met < len(self._kept) else int(self._rng.integers(self._met + 1))
-        if slot < len(self._kept):
-            self._kept[slot] = s
+        slot = self._met if self._met < len(self._visited) else int(self._rng.integers(self._met + 1))
+        if slot < len(self._visited):
+            self._visited[slot] = s
         self._met += 1
 
     def visited(self, k: int) -> Array:
-        return self._kept[: min(k, self._met)].copy()
-
-    def state(self) -> Payload:
-        """All that resuming needs; the environment is rebuilt, since every episode reseeds it."""
-        own = {
-            "episodes": np.array(self.episodes),
-            "kept": self._kept.copy(),
-            "met": np.array(self._met),
-            "rng": rng.pack(self._rng),
-        }
-        return {**{f"agent.{k}": v for k, v in self.agent.state().items()}, **own}
-
-    def restore(self, p: Payload) -> None:
-        self.agent.restore(under(p, "agent."))
-        self.episodes, self._met = int(p["episodes"]), int(p["met"])
-        self._kept[:] = p["kept"]
-        self._rng = rng.unpack(p["rng"])
+        return self._visited[: min(k, self._met)].copy()

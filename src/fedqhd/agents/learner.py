@@ -14,6 +14,7 @@ from fedqhd.core.protocols import Agent
 from fedqhd.core.registry import Registry
 from fedqhd.core.settings import Settings as NoSettings
 from fedqhd.core.settings import SettingsType
+from fedqhd.core.snapshot import Stateful
 from fedqhd.envs.public import Public
 
 ACTIONS = (
@@ -24,7 +25,7 @@ ACTIONS = (
 NUMBERS = ("epsilon", "updates")
 
 
-class Learner:
+class Learner(Stateful):
     """The base of all agents that can be chosen by name: `--learner NAME`, or `--learner module:Class` for your own.
 
     A subclass implements `fedqhd.core.protocols.Agent`. By default it is built as

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedqhd import kernels
+from fedqhd.agents.encoded import LastEncoded
 from fedqhd.agents.learner import Learner
 from fedqhd.agents.model import Readout
 from fedqhd.agents.settings import Compilation
@@ -30,6 +31,7 @@ class QHD(Learner, ABC):
 
     encodes: ClassVar[bool] = True
     Fit = Compilation
+    STATE: ClassVar[tuple[str, ...]] = ("W", "epsilon", "_episodes", "updates", "_rng")
 
     def __init__(self, encoder: BaseEncoder, actions: int, settings: Any, generator: np.random.Generator) -> None:
         self.encoder = encoder
@@ -40,10 +42,8 @@ class QHD(Learner, ABC):
         self.W: Array = np.zeros((encoder.D, actions), encoder.dtype, order="F")
         self._rng = generator
         self._episodes = 0
-        self._args = encoder.kernel_args()
         self._rows = real_view(self.W)
-        self._phi = np.zeros(self._rows.shape[1], np.float32)
-        self._seen = np.full(encoder.n, np.nan, np.float32)
+        self._last = LastEncoded(encoder)
         self._q = np.zeros(actions, np.float32)
         self._anchors: Array = np.empty((0, encoder.n), np.float32)
         self._X: Array = np.empty((0, encoder.D))
@@ -74,30 +74,12 @@ class QHD(Learner, ABC):
         return c.part(cls.Settings)
 
     def act(self, s: Array) -> int:
-        self._look(s)
+        last = self._last
+        if not last.fused:
+            last.encode_unfused(s)
         u_explore, u_action = self._rng.random(), self._rng.random()  # half the time of random(2), the same numbers
-        a = kernels.act(*self._args, s, self._seen, self._phi, self._rows, self._q, self.epsilon, u_explore, u_action)
+        a = kernels.act(*last.args, s, last.state, last.phi, self._rows, self._q, self.epsilon, u_explore, u_action)
         return self._finite(a, s)
-
-    def _look(self, s: Array) -> None:
-        """Phi(s), where no kernel can make it. Kernels then find that they have seen s."""
-        if not self.encoder.fused and not np.array_equal(s, self._seen):
-            self._phi[:] = self.encoder.features(s[None])[0]
-            self._seen[:] = s
-
-    def _see(self, s: Array) -> None:
-        """Make _phi = Phi(s), unless it is: acting has likely made it."""
-        self._look(s)
-        kernels.refresh(*self._args, s, self._seen, self._phi)
-
-    def _keep(self, s: Array, X: Array, row: int, scale: np.float32) -> None:
-        """X[row] = Phi(s) / scale, as a memory has it: rounded, or as it is."""
-        self._look(s)
-        kernels.keep(*self._args, s, self._seen, self._phi, scale, X, row)
-
-    def _unit(self, rounded: bool) -> np.float32:
-        """What kept features count in: |Phi_d| is at most D^-1/2, and int8 reaches 127."""
-        return np.float32(1 / (127 * np.sqrt(self.encoder.D)) if rounded else 1)
 
     def _finite(self, a: int, s: Array) -> int:
         """The kernels' choice of action, unless Q left them none."""
@@ -172,20 +154,8 @@ class QHD(Learner, ABC):
     def fingerprint(self) -> str:
         return self.encoder.fingerprint()
 
-    def state(self) -> Payload:
-        return {
-            "W": self.W.copy(),
-            "epsilon": np.array(self.epsilon),
-            "episodes": np.array(self._episodes),
-            "updates": np.array(self.updates),
-            "rng": rng.pack(self._rng),
-        }
-
-    def restore(self, p: Payload) -> None:
-        self.W[:] = p["W"]
-        self.epsilon, self._episodes, self.updates = float(p["epsilon"]), int(p["episodes"]), int(p["updates"])
-        self._rng = rng.unpack(p["rng"])
-        self._seen[:] = np.nan
+    def restored(self) -> None:
+        self._last.forget()
 
 
 class SteppingQHD(QHD):

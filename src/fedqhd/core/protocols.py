@@ -157,11 +157,21 @@ class Reply(NamedTuple):
     seconds: Mapping[str, float]
 
 
+def weight_due(share: float | None, steps: int) -> float:
+    """The weight pi of a reply before weights are normalised: the client's share, or None for the steps of the round.
+
+    Clients send it, and the server checks it against what it knows.
+    """
+    return steps if share is None else share
+
+
 class Client(Protocol):
     """One agent in one environment, at its own site."""
 
     index: int
     agent: Agent
+    episodes: int
+    """How many it has played so far."""
 
     def play(self, episodes: int, on_episode: Callable[[Episode], None]) -> tuple[Episode, ...]: ...
 
@@ -170,8 +180,8 @@ class Client(Protocol):
         ...
 
 
-class Like(NamedTuple):
-    """What an array must look like to be taken in; a size of None is free."""
+class Expected(NamedTuple):
+    """What an array must look like to be accepted; a size of None is free."""
 
     shape: tuple[int | None, ...]
     kind: str
@@ -182,19 +192,38 @@ class Like(NamedTuple):
 
 
 class Federation(Protocol):
-    """What a client sends, what the server computes, what a client installs."""
+    """What a client sends, what the server computes, what a client installs.
 
-    def report(self, client: Client) -> Payload: ...
+    The object itself never changes, so several clients and processes can share it. What changes from round to round is
+    the server's state, which only the server has, and the teacher, which travels to the clients.
+    """
 
-    def expects(self) -> Mapping[str, Like] | None:
-        """What a report of this round looks like; None where the server was not told."""
+    def start(self) -> Payload:
+        """The server's state before the first round; empty for most."""
         ...
 
-    def aggregate(self, replies: Sequence[Reply]) -> Payload:
-        """Pure. Weights come with the replies, so dropouts and late joiners need no special case."""
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
+        """What a client sends after it has trained.
+
+        `teacher` is the one that it installed before, or None in the first round.
+        """
         ...
 
-    def install(self, client: Client, teacher: Payload) -> None: ...
+    def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
+        """What a report after this teacher looks like; None where that is not known beforehand."""
+        ...
+
+    def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
+        """The server's next state, and the teacher that it sends.
+
+        This is a pure function: neither `state` nor `replies` change, and the same arguments give the same result.
+        Weights come with the replies, so dropouts and late joiners need no special case.
+        """
+        ...
+
+    def install(self, client: Client, teacher: Payload) -> None:
+        """Bring a teacher into a client's agent."""
+        ...
 
 
 class Engine(Protocol):

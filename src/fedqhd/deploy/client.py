@@ -55,15 +55,14 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
     check_spaces(c, shared.env, public)
     check_size(c, [index], public.actions)
     client = make_client(c, index, public)
-    if client.privacy:
-        client.privacy = client.privacy._replace(seed=None)  # the server knows every seed
     return Site(
         client=client,
         member=member(client),
         world=world,
-        federation=partial(make_federation, c, public=public),
+        federation=partial(make_federation, c, public=public, secret=True),  # the server knows every seed
         folder=home / f"run-{greeting['run']}",
         measure=partial(measure, c, public.scaler),
+        uplink=c.uplink,
         largest=largest(c),
     )
 

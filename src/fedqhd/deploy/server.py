@@ -82,7 +82,7 @@ def outcomes(engine: Engine) -> list[Outcome]:
     """What the clients say of themselves; NaN for one that was not there in the end."""
     assert isinstance(engine, FlowerEngine)
     unknown = {"greedy": [math.nan], "nominal": [], "updates": 0, "alarms": None}
-    return [Outcome(**{**unknown, **engine.outcomes.get(client, {})}) for client in sorted(engine.cards)]
+    return [Outcome(**{**unknown, **engine.outcomes.get(client, {})}) for client in sorted(engine.introductions)]
 
 
 def options(run: Mapping[str, Any]) -> Options:

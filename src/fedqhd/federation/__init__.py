@@ -1,31 +1,41 @@
 """What clients and server exchange."""
 
-from fedqhd.federation.aggregate import COMBINE, SELECT, own_rule, weighted_mean
+from fedqhd.federation.aggregate import RULES, Rule, rule_of, weighted_mean
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
-from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, TeacherAnchors, VisitedAnchors, choose
-from fedqhd.federation.rounds import plan_rounds, run_rounds
+from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, ThroughAnchors, choose
+from fedqhd.federation.moving_anchors import TeacherAnchors, VisitedAnchors
+from fedqhd.federation.rounds import Round, plan_rounds, run_rounds
 from fedqhd.federation.server import Server
 from fedqhd.federation.terms import Terms
-from fedqhd.federation.validate import Member
+from fedqhd.federation.validate import Participant
 from fedqhd.federation.wrappers.attacks import ATTACKS, Attacked
+from fedqhd.federation.wrappers.base import unwrapped
+from fedqhd.federation.wrappers.privacy import Privacy, Private
+from fedqhd.federation.wrappers.uplink import Rounded
 
 __all__ = [
     "ATTACKS",
-    "COMBINE",
-    "SELECT",
+    "RULES",
     "AnchorCompile",
     "Attacked",
-    "Member",
     "NormalExchange",
     "ParameterAverage",
+    "Participant",
     "PrecisionCompile",
+    "Privacy",
+    "Private",
+    "Round",
+    "Rounded",
+    "Rule",
     "Server",
     "TeacherAnchors",
     "Terms",
+    "ThroughAnchors",
     "VisitedAnchors",
     "choose",
-    "own_rule",
     "plan_rounds",
+    "rule_of",
     "run_rounds",
+    "unwrapped",
     "weighted_mean",
 ]

@@ -1,26 +1,32 @@
-"""How the server makes one payload of many, and which of the many it believes.
+"""The rule by which the server makes one payload of many replies.
 
-A rule has two parts: whose replies count (`SELECT`), and what is made of them (`COMBINE`). On anchors Q is a common
-space whatever the encoders, so both work across different ones. P are the replies as rows, one a client.
+A `Rule` says whose replies count and what is made of them. `rule_of` finds it by name, once for a run: the server asks
+it whom to believe, and the federation combines by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fedqhd.core import named
-from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Array, Reply
+from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.protocols import Array, Expected, Reply
+from fedqhd.federation.location import (
+    geometric_median,
+    median,
+    multi_krum,
+    near_the_centre,
+    real_rows,
+    trimmed_mean,
+)
 
-TOLERANCE = {"values": 10.0, "advantages": 2.5}
-"""`auto` leaves out a reply that is further from the centre than this many median distances. Honest clients may be
-early or late to learn what a state is worth; which action is better they must agree on, since that is the policy."""
-TRIM = 0.2
-"""The share of the clients that a trimmed mean cuts off at either end."""
-STEPS = 50
-"""Of Weiszfeld's iteration: it converges linearly, and a centre good to a few percent of the spread would do."""
+Combine = Callable[[Sequence[Reply], str], Array]
+"""(replies, name) -> what the server makes of the arrays of that name."""
+Select = Callable[[Sequence[Array]], Array]
+"""Arrays (N, ...) of N clients -> which of the clients count, (N,)."""
 
 
 def stack(replies: Sequence[Reply], name: str) -> Array:
@@ -57,13 +63,7 @@ def weighted_mean(replies: Sequence[Reply], name: str) -> Array:
     return mean.astype(replies[0].payload[name].dtype)
 
 
-def real_rows(P: Array) -> Array:
-    """(N, ...) as real rows (N, d)."""
-    flat = np.ascontiguousarray(P).reshape(len(P), -1)
-    return flat.view(np.float64) if np.iscomplexobj(P) else flat
-
-
-def by_rows(rule: Callable[[Array], Array]) -> Callable[[Sequence[Reply], str], Array]:
+def by_rows(rule: Callable[[Array], Array]) -> Combine:
     """A rule on real rows (N, d) -> (d,) as one on replies. One client, one vote: weights are only claimed."""
 
     def combine(replies: Sequence[Reply], name: str) -> Array:
@@ -73,8 +73,8 @@ def by_rows(rule: Callable[[Array], Array]) -> Callable[[Sequence[Reply], str], 
     return combine
 
 
-def own_rule(name: str) -> Callable[[Sequence[Reply], str], Array]:
-    """A rule of the user's own by `module:name`: a function of the clients' rows (N, d) that gives (d,)."""
+def own_combine(name: str) -> Combine:
+    """What a user's own function `module:name` of the clients' rows (N, d), which gives (d,), makes of replies."""
     rule = named.load(name, "aggregate")
     if not callable(rule):
         raise FedQHDError(f"aggregate={name!r} is a {type(rule).__name__}: a function of rows (N, d) is needed")
@@ -91,89 +91,42 @@ def own_rule(name: str) -> Callable[[Sequence[Reply], str], Array]:
     return by_rows(checked)
 
 
-def median(P: Array) -> Array:
-    """Coordinate by coordinate."""
-    return np.median(P, axis=0)
+class Rule(NamedTuple):
+    """Whose replies count, and what is made of those that do."""
+
+    name: str
+    combine: Combine = weighted_mean
+    select: Select | None = None
+    """None: all count."""
+
+    def counting(self, replies: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[bool]:
+        """Whether each of the replies counts, judged by the arrays that clients vote on."""
+        names = [n for n in replies[0].payload if expects is None or expects[n].votes]
+        if self.select is None or not names:
+            return [True] * len(replies)
+        return [bool(kept) for kept in self.select([stack(replies, name) for name in names])]
 
 
-def trimmed_mean(P: Array) -> Array:
-    """The mean of each coordinate without the lowest and the highest TRIM of the clients."""
-    cut = min(int(np.ceil(TRIM * len(P))), (len(P) - 1) // 2)
-    return np.sort(P, axis=0)[cut : len(P) - cut].mean(axis=0)
-
-
-def gram(P: Array) -> Array:
-    """(N, N): all that distances between clients need. About the median, so that these are not lost in rounding."""
-    P = P - np.median(P, axis=0)
-    return P @ P.T
-
-
-def weiszfeld(P: Array) -> tuple[Array, Array]:
-    """(u, d): shares u that make the geometric median u^T P, argmin_c sum_i |P_i - c|, and the distances to it.
-
-    |P_i - u^T P|^2 = G_ii - 2 (G u)_i + u^T G u: the iteration needs no more than the Gram matrix of the clients.
-    """
-    G = gram(P)
-    u = np.full(len(P), 1.0 / len(P))
-    for _ in range(STEPS):
-        d = np.sqrt(np.maximum(np.diag(G) - 2 * G @ u + u @ G @ u, 0.0))
-        u = 1.0 / np.maximum(d, 1e-9 * d.max() or 1.0)
-        u /= u.sum()
-    return u, np.sqrt(np.maximum(np.diag(G) - 2 * G @ u + u @ G @ u, 0.0))
-
-
-def geometric_median(P: Array) -> Array:
-    """argmin_c sum_i |P_i - c|: in function space, the function nearest to all."""
-    return weiszfeld(P)[0] @ P
-
-
-def values_and_advantages(arrays: Sequence[Array]) -> dict[str, Array]:
-    """Rows (N, d) of the mean over actions, the last axis, and of what remains when it is taken away.
-
-    Both are linear, so of weights (D, A) as much as of values on anchors (m, A).
-    """
-    values = [P.mean(axis=-1, keepdims=True) if P.ndim > 2 else P for P in arrays]
-    rest = [P - V for P, V in zip(arrays, values, strict=True)]
-    return {name: np.hstack([real_rows(P) for P in x]) for name, x in (("values", values), ("advantages", rest))}
-
-
-def near_the_centre(arrays: Sequence[Array]) -> Array:
-    """The first step of a reweighted mean (Rousseeuw and Leroy, 1987): who is within TOLERANCE median distances of the
-    geometric median, in values and in advantages. Centre and median distance stand as long as most are honest; and
-    where all agree within reason all are kept, so that the mean stays the mean. Each part keeps more than half of the
-    clients, so somebody is always kept."""
-    kept = np.ones(len(arrays[0]), bool)
-    for part, P in values_and_advantages(arrays).items():
-        # Where most clients say the very same, they have learned nothing yet, and nobody is an outlier.
-        if 2 * (np.median(P, axis=0) == P).all(axis=1).sum() <= len(P):
-            d = weiszfeld(P)[1]
-            kept &= d <= TOLERANCE[part] * np.median(d)
-    return kept
-
-
-def multi_krum(arrays: Sequence[Array]) -> Array:
-    """The N - f that lie closest to their N - f - 2 nearest (Blanchard et al., 2017), f the most it can bear."""
-    G = gram(np.hstack([real_rows(x) for x in arrays]))
-    N = len(G)
-    f = max((N - 3) // 2, 0)
-    squares = np.diag(G)[:, None] + np.diag(G) - 2 * G
-    np.fill_diagonal(squares, -np.inf)  # oneself comes first, and is left out
-    scores = np.sort(squares, axis=1)[:, 1 : max(N - f - 1, 1)].sum(axis=1)
-    kept = np.zeros(N, bool)
-    kept[np.argsort(scores, kind="stable")[: N - f]] = True
-    return kept
-
-
-COMBINE: Mapping[str, Callable[[Sequence[Reply], str], Array]] = {
-    "median": by_rows(median),
-    "trimmed-mean": by_rows(trimmed_mean),
-    "geometric-median": by_rows(geometric_median),
+MEAN = Rule("mean")
+RULES: Mapping[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        MEAN,
+        Rule("auto", select=near_the_centre),
+        Rule("multi-krum", select=multi_krum),
+        Rule("median", by_rows(median)),
+        Rule("trimmed-mean", by_rows(trimmed_mean)),
+        Rule("geometric-median", by_rows(geometric_median)),
+    )
 }
-"""Rules that are no weighted mean of the replies that count."""
-SELECT: Mapping[str, Callable[[Sequence[Array]], Array]] = {"auto": near_the_centre, "multi-krum": multi_krum}
-"""Rules that leave some replies out."""
 
 
-def combine_of(name: str) -> Callable[[Sequence[Reply], str], Array]:
-    """What `aggregate=name` makes of the replies that count."""
-    return own_rule(name) if ":" in name else COMBINE.get(name, weighted_mean)
+def rule_of(name: str) -> Rule:
+    """The rule of this name; `module:function` is one of the user's own."""
+    if ":" in name:
+        return Rule(name, own_combine(name))
+    if name not in RULES:
+        raise FedQHDError(
+            f"aggregate={name!r} is unknown{nearest(name, RULES)}: choose from {', '.join(RULES)} or give module:name"
+        )
+    return RULES[name]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 import numpy as np
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Agent, Array, Client, Like, Payload, Reply, real_view
-from fedqhd.federation.aggregate import COMBINE, weighted_mean
+from fedqhd.core.protocols import Agent, Array, Client, Expected, Payload, Reply, real_view
+from fedqhd.federation.aggregate import RULES, weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.linalg.normal import Factors
 
@@ -24,26 +25,32 @@ class Solver(Agent, Protocol):
     def statistics(self) -> tuple[Array, Array]: ...
 
 
+@dataclass(frozen=True, eq=False)
 class PrecisionCompile(AnchorCompile):
     """Algorithm 2 with a teacher that listens, at each anchor and action, to those who know:
 
     Q_bar = sum_i pi_i Q_i / v_i / sum_i pi_i / v_i, v_i the share of prior variance that client i's data has left.
     """
 
-    def report(self, client: Client) -> Payload:
+    @property
+    def is_mean(self) -> bool:
+        return False
+
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
         precision = 1.0 / cast(Solver, client.agent).uncertainty(self.anchors)
         return {"Q": client.agent.q(self.anchors), "precision": precision}
 
-    def expects(self) -> Mapping[str, Like] | None:
+    def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
         shape = (len(self.anchors), self.actions)
         # A precision is at least 1 up to rounding. It is a claim that nobody can check, so it has no vote.
-        return {"Q": Like(shape, "f"), "precision": Like(shape, "f", least=0.5, votes=False)}
+        return {"Q": Expected(shape, "f"), "precision": Expected(shape, "f", least=0.5, votes=False)}
 
-    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+    def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         weighted = [r._replace(payload={"Q": r.payload["Q"] * r.payload["precision"]}) for r in replies]
-        return {"Q": weighted_mean(weighted, "Q") / weighted_mean(replies, "precision")}
+        return state, {"Q": weighted_mean(weighted, "Q") / weighted_mean(replies, "precision")}
 
 
+@dataclass(frozen=True, eq=False)
 class NormalExchange:
     """Clients with one encoder send X_a^T X_a and X_a^T (y - X_a W_a) in place of W, and the server makes the sweep
 
@@ -52,25 +59,30 @@ class NormalExchange:
     which is the sweep of one client that has the data of all. One sweep an exchange: y needs the new W.
     """
 
-    def __init__(self, lam: float, rho: float, like: Payload | None = None) -> None:
-        self.lam, self.rho, self.like = lam, rho, like
+    lam: float
+    rho: float
+    like: Payload | None = None
+    """Arrays that look like the clients' parameters, where that is known."""
 
-    def report(self, client: Client) -> Payload:
+    def start(self) -> Payload:
+        return {}
+
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
         agent = cast(Solver, client.agent)
         G, b = agent.statistics()
         return {"G": G, "b": b, "range": np.array([agent.low, agent.high]), **agent.params()}
 
-    def expects(self) -> Mapping[str, Like] | None:
+    def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
         if self.like is None:
             return None
         W = self.like["W"]
         p, A = real_view(np.asfortranarray(W)).shape[::-1]
         # Sums grow with what a client has met: that one differs from another's says nothing about who lies.
         shapes: dict[str, tuple[int, ...]] = {"G": (A, p, p), "b": (p, A), "range": (2,)}
-        arrays = {name: Like(shape, "f", votes=False) for name, shape in shapes.items()}
-        return {**arrays, "W": Like(W.shape, W.dtype.kind, votes=False)}
+        arrays = {name: Expected(shape, "f", votes=False) for name, shape in shapes.items()}
+        return {**arrays, "W": Expected(W.shape, W.dtype.kind, votes=False)}
 
-    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+    def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         G, b = (np.sum([r.payload[name] for r in replies], axis=0) for name in ("G", "b"))
         try:
             change = self.rho * Factors(G, self.lam).solve(b)
@@ -80,11 +92,11 @@ class NormalExchange:
                 f"fit_lam={self.lam:g} is too small"
             ) from None
         # All have the same W, from the last round; the median is that W, whatever a few may claim.
-        W = np.array(COMBINE["median"](replies, "W"), order="F")
+        W = np.array(RULES["median"].combine(replies, "W"), order="F")
         W = W.astype(np.result_type(W, np.float64))
         real_view(W)[:] += change.T
         ranges = np.stack([r.payload["range"] for r in replies])
-        return {"W": W, "range": np.array([ranges[:, 0].min(), ranges[:, 1].max()])}
+        return state, {"W": W, "range": np.array([ranges[:, 0].min(), ranges[:, 1].max()])}
 
     def install(self, client: Client, teacher: Payload) -> None:
         agent = cast(Solver, client.agent)

@@ -22,7 +22,7 @@ from fedqhd.federation.wrappers.settings import WRAPPERS
 
 Values = Mapping[str, Any]
 """Settings by name, before it is known which of them matter."""
-PARTS = ("report", "expects", "aggregate", "install")
+PARTS = ("start", "report", "expects", "aggregate", "install")
 """What a federation can do: the methods of `fedqhd.core.protocols.Federation`."""
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Engine, Federation, Payload, Reply
-from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.federation.server import Server
+
+
+class Round(NamedTuple):
+    """What came of round k."""
+
+    k: int
+    replies: list[Reply]
+    """All that was played in it, whether or not it counted."""
+    teacher: Payload
+    state: Payload
+    """The federation's state on the server, with which the next round begins."""
 
 
 def plan_rounds(episodes: int, round_episodes: int) -> list[int]:
@@ -24,17 +35,21 @@ def run_rounds(
     start: int = 0,
     teacher: Payload | None = None,
     server: Server | None = None,
-) -> Iterator[tuple[int, list[Reply], Payload]]:
-    """Yields each round with all that was played in it and the teacher that came of it."""
+    state: Payload | None = None,
+) -> Iterator[Round]:
+    """Play the rounds and yield each, then install the last teacher.
+
+    `rounds` are the episodes of each round. A run that goes on gives the round to `start` with, and the teacher and the
+    state of the round before.
+    """
     server = server or Server()
-    if teacher is not None and isinstance(federation, AnchorCompile):
-        federation.resume(teacher)
+    state = federation.start() if state is None else state
     for k in range(start, len(rounds)):
         played, valid = play_round(engine, federation, server, k, rounds[k], teacher)
         began = perf_counter()
-        teacher = federation.aggregate(server.believed(k, valid, federation.expects()))
+        state, teacher = federation.aggregate(state, server.believed(k, valid, federation.expects(teacher)))
         server.seconds += perf_counter() - began
-        yield k, played, teacher
+        yield Round(k, played, teacher, state)
     if teacher is not None:
         engine.finish(teacher)
 
@@ -48,7 +63,7 @@ def play_round(
         replies = engine.round(teacher, episodes, server.invite(k, attempt))
         played += replies
         began = perf_counter()
-        valid = server.admit(k, attempt, replies, federation.expects())
+        valid = server.admit(k, attempt, replies, federation.expects(teacher))
         server.seconds += perf_counter() - began
         if len(valid) >= server.min_clients:
             return played, valid

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fedqhd.core import rng
-from fedqhd.core.protocols import Episode, Like, Payload, Reply, under
-from fedqhd.federation.aggregate import SELECT, stack
-from fedqhd.federation.validate import Member, Refused, check_reply
+from fedqhd.core.protocols import Episode, Expected, Payload, Reply, under
+from fedqhd.federation.aggregate import MEAN, Rule
+from fedqhd.federation.validate import Participant, Refused, check_reply
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class Server:
     """Told nothing, it takes everyone's reply and checks that it can be averaged."""
 
-    members: Sequence[Member] | None = None
+    members: Sequence[Participant] | None = None
     present: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """First and last round of the clients that come late or leave."""
     participation: float = 1.0
@@ -33,7 +33,8 @@ class Server:
     attempts: int = 1
     """How often a round is played before too few valid replies end the run."""
     max_magnitude: float = np.inf
-    aggregate: str = "mean"
+    rule: Rule = MEAN
+    """Whose replies count, and what is made of them."""
     seed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     """What happened to replies: "refused/CLIENT/REASON", "absent/CLIENT/REASON", "left out/CLIENT", "late/CLIENT",
@@ -60,7 +61,9 @@ class Server:
         size = max(1, round(self.participation * len(there)))  # of nobody, nobody: replies underway are waited for
         return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(there)[:size])
 
-    def admit(self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
+    def admit(
+        self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Expected] | None
+    ) -> list[Reply]:
         """The valid ones of the replies that have arrived by the end of the round, in client order."""
         fresh = self._valid(k, replies, expects)
         underway = self._draw("late", k, attempt).random(len(fresh)) < self.late
@@ -74,7 +77,7 @@ class Server:
         return sorted(arrived, key=lambda r: r.client)
 
     def _valid(
-        self, k: int, replies: Sequence[Reply], expects: Mapping[str, Like] | None, heard: Set[int] = frozenset()
+        self, k: int, replies: Sequence[Reply], expects: Mapping[str, Expected] | None, heard: Set[int] = frozenset()
     ) -> list[Reply]:
         """Without those that are refused, or of a client that was heard already."""
         valid: dict[int, Reply] = {}
@@ -95,18 +98,14 @@ class Server:
         self.counts[f"absent/{client}/{kind}"] += 1
         log.warning("client %d is left out of this round: %s", client, sentence)
 
-    def believed(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Like] | None) -> list[Reply]:
+    def believed(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[Reply]:
         """Those of the valid replies that the rule of aggregation does not leave out, in client order."""
         valid = sorted(valid, key=lambda r: r.client)
-        names = [n for n in valid[0].payload if expects is None or expects[n].votes]
-        self.counted = {r.client: r.weight for r in valid}
-        if self.aggregate not in SELECT or not names:
-            return valid
-        kept = SELECT[self.aggregate]([stack(valid, name) for name in names])
+        kept = self.rule.counting(valid, expects)
         out = [r.client for r, keep in zip(valid, kept, strict=True) if not keep]
         self.counts.update(f"left out/{i}" for i in out)
         if out:
-            log.info("round %d: aggregate=%s leaves out the replies of clients %s", k, self.aggregate, out)
+            log.info("round %d: aggregate=%s leaves out the replies of clients %s", k, self.rule.name, out)
         believed = [r for r, keep in zip(valid, kept, strict=True) if keep]
         self.counted = {r.client: r.weight for r in believed}
         return believed

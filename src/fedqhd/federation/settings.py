@@ -8,8 +8,8 @@ from typing import ClassVar
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.settings import Need, Settings, setting
+from fedqhd.federation.aggregate import RULES
 
-AGGREGATORS = ("auto", "mean", "median", "trimmed-mean", "geometric-median", "multi-krum")
 WEIGHTS = ("uniform", "steps", "precision")
 
 
@@ -65,9 +65,7 @@ class AggregationSettings(Settings):
     weights: str | tuple[float, ...] = setting(
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
-    aggregate: str = setting(
-        "auto", "what the server makes of the replies, or module:rule", choices=AGGREGATORS, own=True
-    )
+    aggregate: str = setting("auto", "what the server makes of the replies, or module:rule", choices=RULES, own=True)
     max_magnitude: float = setting(1e9, "a reply with a larger number is refused", above=0)
 
     @classmethod

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedqhd.core.protocols import Payload
-from fedqhd.federation.validate import Member
+from fedqhd.federation.validate import Participant
 
 
 class Terms(NamedTuple):
@@ -18,6 +18,6 @@ class Terms(NamedTuple):
     """What the parameters of the smallest client look like."""
 
     @classmethod
-    def of(cls, members: Sequence[Member]) -> Terms:
+    def of(cls, members: Sequence[Participant]) -> Terms:
         smallest = min((m.like for m in members), key=lambda p: sum(v.size for v in p.values()))
         return cls(len({m.fingerprint for m in members}) == 1, smallest)

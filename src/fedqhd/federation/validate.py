@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedqhd.core.protocols import Like, Payload, Reply
+from fedqhd.core.protocols import Expected, Payload, Reply, weight_due
 
 
-class Member(NamedTuple):
+class Participant(NamedTuple):
     """What the server knows of a client from the start: nothing of its model but a fingerprint and shapes."""
 
     fingerprint: str
@@ -40,7 +40,7 @@ def number(x: Any) -> bool:
 
 
 def check_reply(
-    reply: Reply, members: Sequence[Member] | None, expects: Mapping[str, Like] | None, magnitude: float
+    reply: Reply, members: Sequence[Participant] | None, expects: Mapping[str, Expected] | None, magnitude: float
 ) -> None:
     """Raise `Refused` unless the reply can be used as it is."""
     client, weight = reply.client, reply.weight
@@ -57,8 +57,8 @@ def check_reply(
             isinstance(reply.fingerprint, str) and reply.fingerprint == member.fingerprint, "fingerprint",
             f"its fingerprint is {reply.fingerprint!r:.40}, and it began with {member.fingerprint!r:.40}",
         )  # fmt: skip
-        agreed = reply.steps if member.weight is None else member.weight
-        need(number(agreed) and weight == agreed, "weight", f"its weight is {weight!r:.40}, and {agreed!r:.40} is due")
+        due = weight_due(member.weight, reply.steps)
+        need(number(due) and weight == due, "weight", f"its weight is {weight!r:.40}, and {due!r:.40} is due")
     need(isinstance(reply.payload, Mapping), "names", f"it sent a {type(reply.payload).__name__}, not named arrays")
     names = set(reply.payload) if expects is None else set(expects)
     need(
@@ -69,18 +69,18 @@ def check_reply(
         check_array(name, reply.payload[name], None if expects is None else expects[name], magnitude)
 
 
-def check_array(name: str, value: Any, like: Like | None, magnitude: float) -> None:
+def check_array(name: str, value: Any, expected: Expected | None, magnitude: float) -> None:
     need(isinstance(value, np.ndarray), "type", f"its {name} is a {type(value).__name__}, not an array")
-    kinds = "fc" if like is None else like.kind
+    kinds = "fc" if expected is None else expected.kind
     need(
         value.dtype.kind in kinds and value.dtype.isnative and value.dtype.itemsize <= (16 if kinds == "c" else 8),
         "type", f"its {name} is of type {value.dtype}, not {'complex' if kinds == 'c' else 'real'} numbers",
     )  # fmt: skip
-    if like is not None:
-        fits = len(value.shape) == len(like.shape) and all(
-            k is None or k == n for k, n in zip(like.shape, value.shape, strict=True)
+    if expected is not None:
+        fits = len(value.shape) == len(expected.shape) and all(
+            k is None or k == n for k, n in zip(expected.shape, value.shape, strict=True)
         )
-        need(fits, "shape", f"its {name} is of shape {value.shape}, and {like.shape} is expected")
+        need(fits, "shape", f"its {name} is of shape {value.shape}, and {expected.shape} is expected")
     # One pass in the usual case: the largest and the smallest number are finite exactly when all are.
     parts = (value.real, value.imag) if value.dtype.kind == "c" else (value,)
     for part in parts if value.size else ():
@@ -90,5 +90,5 @@ def check_array(name: str, value: Any, like: Like | None, magnitude: float) -> N
             max(-low, high) <= magnitude, "magnitude",
             f"its {name} goes up to {max(-low, high):.3g}, beyond max_magnitude={magnitude:g}",
         )  # fmt: skip
-        if like is not None:
-            need(low >= like.least, "range", f"its {name} goes down to {low:.3g}, below {like.least:g}")
+        if expected is not None:
+            need(low >= expected.least, "range", f"its {name} goes down to {low:.3g}, below {expected.least:g}")

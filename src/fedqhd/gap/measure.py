@@ -15,7 +15,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.gap import bound as theory
 from fedqhd.gap.compiled import Member, members
-from fedqhd.gap.oracles import ANGLE_STATES, Oracles, World, angles, make_bases, rms
+from fedqhd.gap.oracles import ANGLE_STATES, Measurement, Oracles, angles, make_bases, rms
 from fedqhd.gap.states import SOURCES, sample
 from fedqhd.linalg.geometry import Spectrum, states_needed
 from fedqhd.runs import exchange
@@ -75,14 +75,14 @@ def measure_gap(
         fit = np.vstack(list(sample(scaler, policies, -(-n // len(SOURCES)), own).values()))
         held = sample(scaler, policies, HELD_OUT, own)
         bases = make_bases(clients, fit)
-        world = World(c, scaler, fit, held, episodes, seed)
-        oracle = Oracles(clients, ex, world, reference, bases) if reference else None
+        measurement = Measurement(c, scaler, fit, held, episodes, seed)
+        oracle = Oracles(clients, ex, measurement, reference, bases) if reference else None
         rows = []
         try:
             theory.check_shared([m.anchors for m in clients])
             for member in clients:
                 spectrum = Spectrum(member.features(member.anchors))
-                row = _client(member, spectrum, ex, world)
+                row = _client(member, spectrum, ex, measurement)
                 rows.append(row | (oracle.of(member, spectrum) if oracle else {}))
         except ValueError as error:
             raise FedQHDError(f"run={str(run)!r} has no gap to measure: {error}") from error
@@ -93,16 +93,16 @@ def measure_gap(
     }  # fmt: skip
 
 
-def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, world: World) -> dict[str, Any]:
+def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, measurement: Measurement) -> dict[str, Any]:
     """What needs no Q*: the anchors' geometry, and how far from the teacher the client ended, and why."""
-    c = world.config
+    c = measurement.config
     X = member.features(ex.anchors)
     start = member.before if c.compile == "warm-start" else 0.0
-    best = member.project(world.fit, ex.teacher)
+    best = member.project(measurement.fit, ex.teacher)
     parts = theory.split(anchors, ex.Q, X, best, c.lam, start)
     other = anchors.solve(ex.Q - X @ (member.before - start), c.lam) + (member.before - start)
     errors = {}
-    for name, Z in world.held.items():
+    for name, Z in measurement.held.items():
         T, Phi = ex.teacher(Z), member.features(Z)
         compiled = Phi @ member.after
         errors[name] = {
@@ -123,8 +123,8 @@ def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, world: Wor
         "outside_row_space": theory.outside(anchors, member.before),
         "recompiled": rms(X @ (best + parts.total) - X @ member.after),
         "errors": errors,
-        "greedy_before": world.greedy(member, member.before),
-        "greedy_after": world.greedy(member, member.after),
+        "greedy_before": measurement.greedy(member, member.before),
+        "greedy_after": measurement.greedy(member, member.after),
     }  # fmt: skip
 
 

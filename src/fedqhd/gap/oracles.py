@@ -22,7 +22,7 @@ ANGLE_STATES = 8000
 
 
 @dataclass(frozen=True)
-class World:
+class Measurement:
     """What all clients are measured on."""
 
     config: Config
@@ -78,17 +78,19 @@ def angles(clients: Sequence[Member], bases: Bases) -> list[dict[str, Any]]:
 class Oracles:
     """The clients' projections of Q*, and the gap of each against its own."""
 
-    def __init__(self, clients: Sequence[Member], ex: Exchange, world: World, reference: Policy, bases: Bases) -> None:
-        self.clients, self.world = clients, world
+    def __init__(
+        self, clients: Sequence[Member], ex: Exchange, measurement: Measurement, reference: Policy, bases: Bases
+    ) -> None:
+        self.clients, self.measurement = clients, measurement
 
         def q_star(Z: Array) -> Array:
             # The reference scales states in its own way.
-            return reference.q(world.scaler.raw(Z)).astype(np.float64)
+            return reference.q(measurement.scaler.raw(Z)).astype(np.float64)
 
-        truth = q_star(world.fit)
-        self.weights = [m.project(world.fit, q_star) for m in clients]
+        truth = q_star(measurement.fit)
+        self.weights = [m.project(measurement.fit, q_star) for m in clients]
         self.B = float(np.linalg.norm(truth, axis=0).max())
-        rest = [truth - m.q(world.fit, W) for m, W in zip(clients, self.weights, strict=True)]
+        rest = [truth - m.q(measurement.fit, W) for m, W in zip(clients, self.weights, strict=True)]
         self.epsilon = np.array([np.linalg.norm(e, axis=0).max() for e in rest])
         pi = np.array([ex.pi[m.index] for m in clients])
         self.pi = pi / pi.sum()
@@ -100,17 +102,17 @@ class Oracles:
         self.q_star = q_star
 
     def of(self, member: Member, anchors: Spectrum) -> dict[str, Any]:
-        world, k = self.world, self.clients.index(member)
-        W_hat, X, lam = self.weights[k], member.features(self.anchors), world.config.lam
+        measurement, k = self.measurement, self.clients.index(member)
+        W_hat, X, lam = self.weights[k], member.features(self.anchors), measurement.config.lam
         parts = theory.split(anchors, self.teacher, X, W_hat, lam)
         warm = theory.split(anchors, self.teacher, X, W_hat, lam, W_hat)
         h = theory.h_bar(k, self.B, self.sines, self.epsilon, self.pi)
         bound = theory.gap_bound(anchors, h, W_hat, parts, lam)
-        held = np.vstack(list(world.held.values()))
+        held = np.vstack(list(measurement.held.values()))
         Phi, truth = member.features(held), self.q_star(held)
         oracle = Phi @ W_hat
         after = theory.measure(oracle, Phi @ member.after)
-        greedy_oracle, greedy_after = world.greedy(member, W_hat), world.greedy(member, member.after)
+        greedy_oracle, greedy_after = measurement.greedy(member, W_hat), measurement.greedy(member, member.after)
         return {
             "bound": {**bound._asdict(), "total": bound.total, "B": self.B, "epsilon": float(self.epsilon[k])},
             "static_gap": theory.measure(Phi @ parts.total, np.zeros_like(oracle))._asdict(),

@@ -14,10 +14,9 @@ from fedqhd.core.protocols import Federation
 from fedqhd.envs.make import dynamics_of, make_env
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
-from fedqhd.federation import Member, Server, Terms
+from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms, rule_of
 from fedqhd.federation.method import check_federation, method_of
 from fedqhd.federation.settings import parse_presence
-from fedqhd.federation.wrappers.privacy import Privacy
 from fedqhd.runs.limits import check_size
 
 ATTEMPTS = 3
@@ -30,34 +29,41 @@ class World(NamedTuple):
     public: Public
     federation: Federation
     dynamics: list[dict[str, float]]
-    members: list[Member]
+    members: list[Participant]
 
     @property
     def scaler(self) -> StateScaler:
         return self.public.scaler
 
 
-def make_federation(c: Config, terms: Terms, public: Public) -> Federation:
-    """What the clients of a run exchange."""
+def make_federation(c: Config, terms: Terms, public: Public, secret: bool = False) -> Federation:
+    """What the clients of a run exchange, and what they do to their reports before these leave.
+
+    `secret`: the noise of privacy is drawn so that nobody can draw it again, even who knows the seed of the run.
+    """
     federation = method_of(c).federation(terms, public)
     check_federation(federation, c.method)
-    return federation
+    if c.get("dp_clip"):
+        federation = Private(federation, Privacy(c.dp_clip, c.dp_noise, None if secret else c.seed))
+    uplink = c.get("uplink", "full")
+    return federation if uplink == "full" else Rounded(federation, uplink)
 
 
-def member(client: LocalClient) -> Member:
+def member(client: LocalClient) -> Participant:
     """What the server knows of a client."""
     like = {k: np.broadcast_to(v.dtype.type(0), v.shape) for k, v in client.agent.params().items()}
-    return Member(client.agent.fingerprint(), client.weight, like)
+    return Participant(client.agent.fingerprint(), client.weight, like)
 
 
-def make_server(c: Config, members: Sequence[Member]) -> Server:
+def make_server(c: Config, members: Sequence[Participant]) -> Server:
     """The server's side of a run. An oracle has no settings of participation: it is always there."""
-    settings = ("participation", "late", "late_weight", "max_magnitude", "aggregate")
+    settings = ("participation", "late", "late_weight", "max_magnitude")
     return Server(
         list(members),
         present=dict(map(parse_presence, c.get("present", ()))),
         min_clients=min(c.get("min_clients", 1), len(members)),
         attempts=ATTEMPTS if c.get("too_few") == "repeat" else 1,
+        rule=rule_of(c.get("aggregate", "mean")),
         seed=c.seed,
         **{name: c.values[name] for name in settings if name in c},
     )
@@ -78,10 +84,9 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     weights = c.get("weights", "uniform")
     share = None if weights == "steps" else 1.0 if isinstance(weights, str) else weights[client]
     keep = -(-c.anchors // c.clients) if c.get("anchor_source") == "visited" else 0
-    privacy = Privacy(c.dp_clip, c.dp_noise, c.seed) if c.get("dp_clip") else None
     return LocalClient(
         client, method.agent(client, public), envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share,
-        keep_states=keep, uplink=c.get("uplink", "full"), privacy=privacy,
+        keep_states=keep,
     )  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from fedqhd.federation import Server
 class Checkpoint(NamedTuple):
     rounds_done: int
     teacher: Payload
+    state: Payload
+    """The federation's, as the server keeps it."""
     totals: dict[str, Any]
 
 
@@ -37,14 +39,13 @@ def nodes(folder: Path) -> Path:
     return folder / "nodes"
 
 
-def save(
-    folder: Path, rounds_done: int, teacher: Payload, parties: Parties, totals: dict[str, Any], run: str, keep: int
-) -> None:
+def save(folder: Path, done: Checkpoint, parties: Parties, run: str, keep: int) -> None:
     """`run` says which run it is, so that no other goes on with it."""
     arrays, note = parties.state()
-    arrays |= {f"teacher/{k}": v for k, v in teacher.items()}
-    about = {"rounds_done": rounds_done, "totals": totals, "server": note, "run": run}
-    write_checkpoint(folder, rounds_done, arrays, about, keep)
+    arrays |= {f"teacher/{k}": v for k, v in done.teacher.items()}
+    arrays |= {f"federation/{k}": v for k, v in done.state.items()}
+    about = {"rounds_done": done.rounds_done, "totals": done.totals, "server": note, "run": run}
+    write_checkpoint(folder, done.rounds_done, arrays, about, keep)
 
 
 def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
@@ -56,4 +57,5 @@ def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
     if about["run"] != run:
         raise FedQHDError(f"{found.path} belongs to a run with other settings: remove it, or give --overwrite")
     parties.restore(found.arrays, about["server"])
-    return Checkpoint(about["rounds_done"], under(found.arrays, "teacher/"), about["totals"])
+    teacher, state = (under(found.arrays, prefix) for prefix in ("teacher/", "federation/"))
+    return Checkpoint(about["rounds_done"], teacher, state, about["totals"])

@@ -13,7 +13,7 @@ from fedqhd.agents.model import load_model
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays, write_arrays
 from fedqhd.core.protocols import Array, Engine, Federation, Model, Payload, under
-from fedqhd.federation import AnchorCompile, PrecisionCompile, weighted_mean
+from fedqhd.federation import ThroughAnchors, unwrapped
 
 
 class Exchange(NamedTuple):
@@ -42,22 +42,21 @@ def model_of(client: LocalClient) -> tuple[dict[str, Array], dict[str, Any]]:
 def save(folder: Path, engine: Engine, federation: Federation, counted: Mapping[int, float], teacher: Payload) -> None:
     """Called between the last report and the last install. `counted` are the clients whose replies made the teacher,
     with their weights. Federations without anchors leave nothing, nor do clients that are out of reach."""
-    if not isinstance(federation, AnchorCompile) or "Q" not in teacher:
+    federation = unwrapped(federation)
+    if not isinstance(federation, ThroughAnchors) or "Q" not in teacher:
         return
     models = engine.each(model_of)
     if not models:
         return
     arrays = {f"before.{i}.{k}": v for i, (kept, _) in enumerate(models) for k, v in kept.items()}
     weights = np.array([counted.get(i, 0.0) for i in range(len(models))])
-    inner = getattr(federation, "inner", federation)
-    one_pi = inner.combine is weighted_mean and not isinstance(inner, PrecisionCompile)
     write_arrays(
         path_of(folder),
         {
-            "anchors": teacher.get("anchors", federation.anchors), "Q": teacher["Q"], "pi": weights / weights.sum(),
+            "anchors": federation.anchors_of(teacher), "Q": teacher["Q"], "pi": weights / weights.sum(),
             **arrays,
         },
-        {"before": [about for _, about in models], "one_pi": one_pi},
+        {"before": [about for _, about in models], "one_pi": federation.is_mean},
     )  # fmt: skip
 
 

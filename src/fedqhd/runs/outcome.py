@@ -17,7 +17,7 @@ from fedqhd.agents.policy import Policy, greedy_returns, model_path
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
 from fedqhd.envs.scaling import StateScaler
-from fedqhd.federation import Server
+from fedqhd.federation import Server, unwrapped
 from fedqhd.federation.method import method_of
 from fedqhd.federation.settings import AggregationSettings
 from fedqhd.runs.build import World, liars
@@ -103,7 +103,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "method": c.method,
         "setting": c.setting,
         "learner": method_of(c).learner_name,
-        "protocol": type(world.federation).__name__,
+        "protocol": type(unwrapped(world.federation)).__name__,
         "seed": c.seed,
         "clients": c.clients,
         "episodes": c.episodes,

@@ -27,7 +27,7 @@ from fedqhd.federation.wrappers.uplink import sent_bytes
 from fedqhd.runs import checkpoint, exchange
 from fedqhd.runs import rounds_log as rounds_file
 from fedqhd.runs.build import World, build, liars, make_server, warm_up
-from fedqhd.runs.checkpoint import Parties
+from fedqhd.runs.checkpoint import Checkpoint, Parties
 from fedqhd.runs.config import load_config
 from fedqhd.runs.outcome import Outcome, evaluate, happened, summarise
 from fedqhd.runs.private import spent
@@ -182,7 +182,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
     fresh: dict[str, Any] = {"rounds": 0, "steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": {}, "metrics": (0, 0)}
     which = identity(config)
     done = checkpoint.load(folder, parties, which)
-    start, teacher, totals = done or (0, None, fresh)
+    start, teacher, state, totals = done or (0, None, None, fresh)
     metrics = folder / "metrics.jsonl"
     cut_back(metrics, *totals["metrics"])
     rounds_file.cut_back(folder, start)
@@ -193,7 +193,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
             totals["seconds"][name] = totals["seconds"].get(name, 0.0) + value
 
     wall, cpu = perf_counter(), engine.cpu_seconds()
-    for k, replies, latest in run_rounds(engine, federation, rounds, start, teacher, server):
+    for k, replies, latest, kept in run_rounds(engine, federation, rounds, start, teacher, server, state):
         ended, spent_cpu = perf_counter(), engine.cpu_seconds() - cpu
         spend({"wall": ended - wall, "cpu": spent_cpu, "federation": server.seconds})
         server.seconds = 0.0
@@ -207,7 +207,7 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
         if k + 1 == len(rounds):
             exchange.save(folder, engine, federation, server.counted, latest)
         rounds_file.note(folder, k, (ended - wall, spent_cpu), server, replies, latest)
-        checkpoint.save(folder, k + 1, latest, parties, totals, which, config.keep)
+        checkpoint.save(folder, Checkpoint(k + 1, latest, kept, totals), parties, which, config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), engine.cpu_seconds()
         spend({"logging": wall - ended})

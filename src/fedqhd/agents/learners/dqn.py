@@ -22,7 +22,7 @@ from fedqhd.agents.settings import Exploration, Minibatches, StepDecay
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition, under
+from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition
 from fedqhd.core.settings import Need, Settings, setting
 from fedqhd.envs.public import Public
 
@@ -116,6 +116,7 @@ class DQN(Learner):
     name: ClassVar[str] = "dqn"
     Settings = DQNSettings
     Fit = FitSettings
+    STATE = ("epsilon", "_episodes", "_steps", "updates", "_rng", "_theta", "_target", "_mean", "_square", "memory")
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class DQN(Learner):
         )
         self._steps = self._episodes = self.updates = 0
         self._held, self._hold_left = 0, 0
-        self.replay = Replay(settings.replay_size, n)
+        self.memory = Replay(settings.replay_size, n)
 
     @classmethod
     def make(
@@ -201,16 +202,16 @@ class DQN(Learner):
 
     def observe(self, t: Transition) -> None:
         c = self.settings
-        self.replay.add(t)
+        self.memory.add(t)
         self._steps += 1
         if self._steps % c.target_steps == 0:
             self._approach_target(c.target_tau)
-        if self.replay.size >= max(c.batch_size, c.learning_starts) and self._steps % c.update_every == 0:
+        if self.memory.size >= max(c.batch_size, c.learning_starts) and self._steps % c.update_every == 0:
             for _ in range(c.gradient_steps):
                 self._update()
 
     def _update(self) -> None:
-        memory, B, huber = self.replay, self.settings.batch_size, self.settings.huber
+        memory, B, huber = self.memory, self.settings.batch_size, self.settings.huber
         rows = memory.sample(B, self._rng)
         s_next = memory.s_next[rows]
         each, a = np.arange(B), memory.a[rows]
@@ -277,25 +278,3 @@ class DQN(Learner):
 
     def fingerprint(self) -> str:
         return f"mlp-{'x'.join(map(str, self.sizes))}"
-
-    def state(self) -> Payload:
-        own = {
-            "epsilon": np.array(self.epsilon),
-            "episodes": np.array(self._episodes),
-            "steps": np.array(self._steps),
-            "updates": np.array(self.updates),
-            "rng": rng.pack(self._rng),
-        }
-        vectors = {name: x.copy() for name, x in self._vectors().items()}
-        return {**own, **vectors, **{f"replay.{k}": v for k, v in self.replay.state().items()}}
-
-    def _vectors(self) -> Payload:
-        return {"theta": self._theta, "target": self._target, "mean": self._mean, "square": self._square}
-
-    def restore(self, p: Payload) -> None:
-        self.epsilon = float(p["epsilon"])
-        self._episodes, self._steps, self.updates = (int(p[k]) for k in ("episodes", "steps", "updates"))
-        self._rng = rng.unpack(p["rng"])
-        for name, x in self._vectors().items():
-            x[:] = p[name]
-        self.replay.restore(under(p, "replay."))

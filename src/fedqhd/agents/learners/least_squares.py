@@ -27,7 +27,7 @@ from fedqhd.agents.qhd import QHD
 from fedqhd.agents.settings import Compilation, Exploration, Memory, StoredFeatures, feature_bytes, storage
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Array, Payload, Transition, under
+from fedqhd.core.protocols import Array, Transition
 from fedqhd.core.settings import setting
 from fedqhd.encoders.settings import real_features
 from fedqhd.linalg.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out, whole
@@ -89,6 +89,8 @@ class LeastSquaresQHD(QHD):
     name: ClassVar[str] = "least-squares"
     Settings = LeastSquaresSettings
     settings: LeastSquaresSettings
+    STATE = ("V", "lam", "rho", "low", "high", "alarms", "_lam_rows", "_new", "_rewards", "memory")
+    OPTIONAL = ("_awaited", "_sketch")
 
     @classmethod
     def stored_as(cls, c: Config, own: bool | None = None) -> str:
@@ -112,14 +114,12 @@ class LeastSquaresQHD(QHD):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        c, p, actions = self.settings, len(self._phi), self.W.shape[1]
+        c, p, actions = self.settings, len(self._last.phi), self.W.shape[1]
         if c.explore == "bonus":
             self.epsilon = 0.0
         # A sweep is bound by reading X, which int8 makes four times shorter.
-        dtype = np.dtype(storage(c, self.encoder)).type
-        self._scale = self._unit(dtype is np.int8)
-        self._work = np.result_type(dtype, np.float32)
-        self.memory = Trajectories(c.replay_size, self.encoder.n, p, dtype)
+        self.memory = Trajectories(c.replay_size, self.encoder.n, self._last, storage(c, self.encoder))
+        self._scale, self._work = self.memory.scale, np.result_type(self.memory.X, np.float32)
         self.normal = NormalEquations(actions, p if p <= DENSE else 0, float(self._scale), self._work)
         self.V = np.zeros((p, actions))
         self.lam, self.rho, self.alarms = c.fit_lam, c.damping, 0
@@ -134,10 +134,11 @@ class LeastSquaresQHD(QHD):
         if self.settings.explore == "epsilon":
             return super().act(s)
         u_action = self._rng.random(2)[1]
-        self._see(s)
-        np.dot(self._rows, self._phi, out=self._q)
+        self._last.encode(s)
+        phi = self._last.phi
+        np.dot(self._rows, phi, out=self._q)
         if self._sketch is not None:
-            share = np.linalg.norm(self._sketch @ self._phi, axis=1) / np.linalg.norm(self._phi)
+            share = np.linalg.norm(self._sketch @ phi, axis=1) / np.linalg.norm(phi)
             self._q += self.settings.bonus * (self.high - self.low) * share
         return self._finite(kernels.greedy(self._q, u_action), s)
 
@@ -152,7 +153,6 @@ class LeastSquaresQHD(QHD):
     def _remember(self, s: Array, a: int, r: float, discount: float) -> None:
         if self.memory.add(s, a, r, discount, first=not self._rewards):
             self.normal.reset()
-        self._keep(s, self.memory.X, self.memory.size - 1, self._scale)
 
     def _close(self) -> None:
         """The end of an episode: keep the range of returns it showed and, if it was cut off, its last state, from
@@ -160,7 +160,7 @@ class LeastSquaresQHD(QHD):
         ret = 0.0
         if self._awaited is not None:
             self._remember(self._awaited, -1, 0.0, 0.0)
-            ret = float((self._rows @ self._phi).max())
+            ret = float((self._rows @ self._last.phi).max())
         for r, discount in reversed(self._rewards):
             ret = r + discount * ret
             self.low, self.high = min(self.low, ret), max(self.high, ret)
@@ -289,25 +289,6 @@ class LeastSquaresQHD(QHD):
     def sync_target(self) -> None:
         self.V[:] = self._rows.T
 
-    def state(self) -> Payload:
-        own = {
-            "V": self.V.copy(),
-            "fit": np.array([self.lam, self.rho, self.low, self.high]),
-            "counts": np.array([self.alarms, self._lam_rows, self._new]),
-            "rewards": np.array(self._rewards).reshape(-1, 2),
-            **({} if self._awaited is None else {"awaited": self._awaited.copy()}),
-            **({} if self._sketch is None else {"sketch": self._sketch.copy()}),
-        }
-        return {**super().state(), **own, **{f"memory.{k}": v for k, v in self.memory.state().items()}}
-
-    def restore(self, p: Payload) -> None:
-        super().restore(p)
-        self.V[:] = p["V"]
-        self.lam, self.rho, self.low, self.high = (float(x) for x in p["fit"])
-        self.alarms, self._lam_rows, self._new = (int(x) for x in p["counts"])
-        self._rewards = [(float(r), float(discount)) for r, discount in p["rewards"]]
-        self._awaited, self._sketch = p.get("awaited"), p.get("sketch")
-        self.memory.restore(under(p, "memory."))
-        for row, s in enumerate(self.memory.s[: self.memory.size]):
-            self._keep(s, self.memory.X, row, self._scale)
+    def restored(self) -> None:
+        super().restored()
         self.normal.reset()

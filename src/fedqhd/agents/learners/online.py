@@ -26,14 +26,15 @@ class OnlineQHD(SteppingQHD):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._phi_next = np.zeros_like(self._phi)
+        self._phi_next = np.zeros_like(self._last.phi)
 
     def observe(self, t: Transition) -> None:
-        self._look(t.s)
-        if not self.encoder.fused:
+        last = self._last
+        if not last.fused:
+            last.encode_unfused(t.s)
             self._phi_next[:] = self.encoder.features(t.s_next[None])[0]
-        delta = kernels.online_step(*self._args, *t, self.eta, self._seen, self._phi, self._phi_next, self._rows)
+        delta = kernels.online_step(*last.args, *t, self.eta, last.state, last.phi, self._phi_next, self._rows)
         self._learned(delta, t)
         # Phi(s') is the Phi(s) of the next step.
-        self._phi, self._phi_next = self._phi_next, self._phi
-        self._seen[:] = t.s_next
+        last.phi, self._phi_next = self._phi_next, last.phi
+        last.state[:] = t.s_next

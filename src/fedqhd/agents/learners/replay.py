@@ -21,7 +21,7 @@ from fedqhd.agents.settings import (
 )
 from fedqhd.agents.td import double_q_target, semi_gradient, td_error
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Array, Payload, Transition, real_view, under
+from fedqhd.core.protocols import Array, Transition, real_view
 from fedqhd.core.settings import setting
 
 
@@ -39,6 +39,7 @@ class ReplayQHD(SteppingQHD):
 
     name: ClassVar[str] = "replay"
     Settings = ReplaySettings
+    STATE = ("W_target", "_steps", "memory")
 
     @classmethod
     def batch(cls, settings: ReplaySettings) -> int:
@@ -60,20 +61,18 @@ class ReplayQHD(SteppingQHD):
         super().__init__(*args)
         self.W_target = self.W.copy(order="F")
         self._target_rows = real_view(self.W_target)
-        self._phi_next = np.zeros_like(self._phi)
+        self._phi_next = np.zeros_like(self._last.phi)
         self._steps = 0
-        self.replay = Replay(self.settings.replay_size, self.encoder.n)
         c, self.stored = self.settings, storage(self.settings, self.encoder)
-        rounded = self.stored == "int8"
-        # Hypervectors of the whole replay, or of one minibatch. Untouched pages of zeros cost nothing.
-        rows = c.batch_size if self.stored == "recompute" else c.replay_size
-        self._kept: Array = np.zeros((rows, len(self._phi)), np.int8 if rounded else np.float32)
-        self._scale = self._unit(rounded)
+        self.memory = Replay(c.replay_size, self.encoder.n, self._last, self.stored)
+        # Features of one minibatch, where the memory stores none.
+        rows = c.batch_size if self.stored == "recompute" else 0
+        self._batch: Array = np.zeros((rows, len(self._last.phi)), np.float32)
         self.sync_target()
 
     def observe(self, t: Transition) -> None:
-        memory, B = self.replay, self.settings.batch_size
-        self._store(memory.add(t), t.s)
+        memory, B = self.memory, self.settings.batch_size
+        memory.add(t)
         self._steps += 1
         if memory.size < B or self._steps % self.settings.update_every:
             return
@@ -82,36 +81,31 @@ class ReplayQHD(SteppingQHD):
             delta = self._plain_step(kernels.drawn(u, memory.size))
         elif self.stored == "recompute":
             delta = kernels.replay_step(
-                *self._args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
-                u, memory.size, self.eta, self._rows, self._target_rows, self._kept,
+                *self._last.args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
+                u, memory.size, self.eta, self._rows, self._target_rows, self._batch,
             )  # fmt: skip
         else:
             delta = kernels.stored_step(
-                *self._args, self._kept, self._scale, memory.joined, memory.a, memory.r, memory.discount, memory.s_next,
-                u, memory.size, self.eta, self._rows, self._target_rows, self._N_target, self._unit_target,
-                self._phi_next,
+                *self._last.args, memory.X, memory.scale, memory.joined, memory.a, memory.r, memory.discount,
+                memory.s_next, u, memory.size, self.eta, self._rows, self._target_rows, self._N_target,
+                self._unit_target, self._phi_next,
             )  # fmt: skip
         self._learned(delta, t)
 
     def _plain_step(self, rows: Array) -> float:
         """The same step in numpy, for features that no kernel can make."""
-        m, a = self.replay, self.replay.a[rows]
+        m, a = self.memory, self.memory.a[rows]
         W, W_target = self._rows.T, self._target_rows.T
         if self.stored == "recompute":
             X, X_next = self.encoder.features(m.s[rows]), self.encoder.features(m.s_next[rows])
         else:
-            X, X_next = self._kept[rows], self._kept[(rows + 1) % len(self._kept)]
+            X, X_next = m.X[rows], m.X[(rows + 1) % len(m.X)]
             ends = ~m.joined[rows] & (m.discount[rows] > 0)
             X_next[ends] = self.encoder.features(m.s_next[rows[ends]])
         y = double_q_target(m.r[rows], m.discount[rows], X_next @ W, X_next @ W_target)
         delta = td_error(y, X @ W, a)
         self._rows[:] = semi_gradient(W, X, a, delta, self.eta).T
         return float(np.abs(delta).sum())
-
-    def _store(self, row: int, s: Array) -> None:
-        """Keep Phi(s) with its transition."""
-        if self.stored != "recompute":
-            self._keep(s, self._kept, row, self._scale)
 
     def end_episode(self) -> None:
         super().end_episode()
@@ -124,16 +118,8 @@ class ReplayQHD(SteppingQHD):
     def _set_target(self, W: Array) -> None:
         """The only way to change W_target: what the kernel multiplies by goes with it."""
         self.W_target[:] = W
-        self._N_target, self._unit_target = kernels.counted(self._kept, self._target_rows)
+        self._N_target, self._unit_target = kernels.counted(self.memory.X, self._target_rows)
 
-    def state(self) -> Payload:
-        memory = {f"replay.{k}": v for k, v in self.replay.state().items()}
-        return {**super().state(), "W_target": self.W_target.copy(), "steps": np.array(self._steps), **memory}
-
-    def restore(self, p: Payload) -> None:
-        super().restore(p)
-        self._set_target(p["W_target"])
-        self._steps = int(p["steps"])
-        self.replay.restore(under(p, "replay."))
-        for row, s in enumerate(self.replay.s[: self.replay.size]):
-            self._store(row, s)
+    def restored(self) -> None:
+        super().restored()
+        self._set_target(self.W_target)

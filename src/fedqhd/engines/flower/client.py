@@ -17,8 +17,16 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, number_of, read_checkpoint, write_checkpoint
 from fedqhd.core.protocols import Federation
 from fedqhd.engines.flower.masked import is_masked, mask, write_masked
-from fedqhd.engines.flower.records import ABOUT, METRICS, Card, Order, read_order, write_card, write_reply
-from fedqhd.federation import Member, Terms
+from fedqhd.engines.flower.records import (
+    ABOUT,
+    METRICS,
+    Introduction,
+    Order,
+    read_order,
+    write_introduction,
+    write_reply,
+)
+from fedqhd.federation import Participant, Terms
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +38,15 @@ class Site(NamedTuple):
     """A client at home."""
 
     client: LocalClient
-    member: Member
+    member: Participant
     world: str
     """Fingerprint of what it takes the public world to be."""
     federation: Callable[[Terms], Federation]
     folder: Path
     measure: Callable[[LocalClient], Mapping[str, Any]] | None = None
     """What the client finds out about itself in the end, where nobody else can."""
+    uplink: str = "full"
+    """The code that its federation rounds reports to, in which they travel."""
     largest: float | None = None
     """With secure aggregation, the largest number that its replies may have. It then replies to masked orders alone."""
 
@@ -51,7 +61,7 @@ def make_client_app(open_site: Open) -> ClientApp:
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
         site = open_site(context, message.content.config_records[ABOUT])
-        return Message(write_card(Card(site.client.index, site.member, site.world)), reply_to=message)
+        return Message(write_introduction(Introduction(site.client.index, site.member, site.world)), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -62,13 +72,13 @@ def make_client_app(open_site: Open) -> ClientApp:
             if is_masked(message.content) == (site.largest is None):
                 raise FedQHDError("the server and this client do not agree on whether replies are masked")
             reply = site.client.round(site.federation(order.terms), order.teacher, order.episodes)
-            keep(site, order)
+            save(site, order)
         returns = [episode.ret for episode in reply.episodes]
         log.info("client %d: exchange %d, mean return %.1f", reply.client, order.exchange, sum(returns) / len(returns))
         cpu = process_time() - began
         if site.largest is not None:
             return Message(write_masked(reply, cpu, site.largest), reply_to=message)
-        return Message(write_reply(reply, cpu, site.client.uplink), reply_to=message)
+        return Message(write_reply(reply, cpu, site.uplink), reply_to=message)
 
     @app.evaluate()
     def finish(message: Message, context: Context) -> Message:
@@ -76,7 +86,7 @@ def make_client_app(open_site: Open) -> ClientApp:
             site, order = take_up(open_site, message, context)
             if order.teacher is not None:
                 site.federation(order.terms).install(site.client, order.teacher)
-            keep(site, order)
+            save(site, order)
             measured = dict(site.measure(site.client)) if site.measure else {}
         return Message(RecordDict({METRICS: MetricRecord(measured)}), reply_to=message)
 
@@ -97,5 +107,5 @@ def take_up(open_site: Open, message: Message, context: Context) -> tuple[Site, 
     return site, order
 
 
-def keep(site: Site, order: Order) -> None:
+def save(site: Site, order: Order) -> None:
     write_checkpoint(site.folder, order.exchange + 1, site.client.state(), {"run": order.run}, KEPT)

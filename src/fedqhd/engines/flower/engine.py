@@ -17,16 +17,24 @@ from fedqhd.agents.client import LocalClient, ignore
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Episode, Payload, Reply
 from fedqhd.engines.flower import masked
-from fedqhd.engines.flower.grid import Patience, Post
-from fedqhd.engines.flower.records import METRICS, Card, Order, read_card, read_reply, write_greeting, write_order
-from fedqhd.federation import Member, Terms
+from fedqhd.engines.flower.grid import Mailbox, Patience
+from fedqhd.engines.flower.records import (
+    METRICS,
+    Introduction,
+    Order,
+    read_introduction,
+    read_reply,
+    write_greeting,
+    write_order,
+)
+from fedqhd.federation import Participant, Terms
 from fedqhd.federation.validate import Refused
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Absent = Callable[[int, str, str], None]
-"""(client, why in a word, and in a sentence): who is told of clients whose reply did not come."""
+"""(client, why in a word, and in a sentence): who hears of clients whose reply did not come."""
 HELLO, GLANCE = Patience(quorum=0.0, grace=60.0), Patience(quorum=0.0)
 """For introductions: a node that has just joined may have to load its programs first."""
 EXCHANGE = "flower/exchange"
@@ -75,11 +83,11 @@ class FlowerEngine:
         self.patience, self.nodes, self.on_episode, self.absent = patience, nodes, on_episode, absent
         self.largest = largest
         self.exchange = 0
-        self.cards: dict[int, Card] = {}
-        """What each client said of itself when it first came."""
+        self.introductions: dict[int, Introduction] = {}
+        """How each client introduced itself when it first came."""
         self.outcomes: dict[int, Mapping[str, Any]] = {}
         """What each client measured of itself in the end."""
-        self._post = Post(grid)
+        self._mailbox = Mailbox(grid)
         self._node: dict[int, int] = {}
         """Where each client is that is there."""
         self._client: dict[int, int | None] = {}
@@ -87,19 +95,19 @@ class FlowerEngine:
         self._terms: Terms | None = None
         self._cpu = 0.0
 
-    def gather(self, count: int, limit: float = math.inf) -> list[Member]:
+    def gather(self, count: int, limit: float = math.inf) -> list[Participant]:
         """What clients 0 to count - 1 say of themselves, when all are there; gives up after `limit` seconds."""
-        end, said = monotonic() + limit, count + 1
+        end, missed = monotonic() + limit, count + 1
         while True:
             self.meet()
             missing = [i for i in range(count) if i not in self._node]
             if not missing:
-                members = [self.cards[i].member for i in range(count)]
+                members = [self.introductions[i].member for i in range(count)]
                 self._terms = Terms.of(members)
                 return members
-            if len(missing) < said:
+            if len(missing) < missed:
                 log.info("waiting for %d of %d clients: %s", len(missing), count, ", ".join(map(str, missing)))
-                said = len(missing)
+                missed = len(missing)
             if monotonic() >= end:
                 raise FedQHDError(
                     f"of clients={count} these were not there after {limit:g} seconds: "
@@ -112,18 +120,19 @@ class FlowerEngine:
         present = set(self.grid.get_node_ids())
         self._node = {client: node for client, node in self._node.items() if node in present}
         self._client = {node: client for node, client in self._client.items() if node in present}
-        self._post.keep(present)
+        self._mailbox.keep(present)
         strange = present - self._client.keys()
-        asked = self._post.send(
-            Message(self._hello(), node, MessageType.QUERY) for node in sorted(strange - set(self._post.open.values()))
+        asked = self._mailbox.send(
+            Message(self._hello(), node, MessageType.QUERY)
+            for node in sorted(strange - set(self._mailbox.open.values()))
         )
-        self._post.open |= asked
+        self._mailbox.open |= asked
         # Only those that were asked just now are waited for: whoever has not answered then may take its time.
-        hellos = {i: node for i, node in self._post.open.items() if node in strange}
-        for node, answer in self._post.wait(hellos, HELLO if asked else GLANCE):
+        hellos = {i: node for i, node in self._mailbox.open.items() if node in strange}
+        for node, answer in self._mailbox.wait(hellos, HELLO if asked else GLANCE):
             self._client[node] = None
             try:
-                self._welcome(node, read_card(content_of(answer)))
+                self._welcome(node, read_introduction(content_of(answer)))
             except Exception as why:
                 self.refuse(why)
 
@@ -134,19 +143,20 @@ class FlowerEngine:
         """A node that is not taken; it may be put right and come again."""
         log.warning("a node is refused: %s", why)
 
-    def _welcome(self, node: int, card: Card) -> None:
-        if self.nodes is not None and self.nodes.get(node) != card.client:
-            raise Refused("key", f"it says that it is client {card.client}, and has the key of another")
-        first = self.cards.get(card.client, card)
+    def _welcome(self, node: int, introduction: Introduction) -> None:
+        client = introduction.client
+        if self.nodes is not None and self.nodes.get(node) != client:
+            raise Refused("key", f"it says that it is client {client}, and has the key of another")
+        first = self.introductions.get(client, introduction)
         for what, own, due in (
-            ("anchors, scaling or actions", card.world, self.world),
-            ("encoder than it began with", card.member.fingerprint, first.member.fingerprint),
+            ("anchors, scaling or actions", introduction.world, self.world),
+            ("encoder than it began with", introduction.member.fingerprint, first.member.fingerprint),
         ):
             if own != due:
-                raise Refused("fingerprint", f"client {card.client} has another {what}: {own}, and {due} is due")
-        log.info("client %d is there", card.client)
-        self.cards[card.client] = first
-        self._node[card.client], self._client[node] = node, card.client
+                raise Refused("fingerprint", f"client {client} has another {what}: {own}, and {due} is due")
+        log.info("client %d is there", client)
+        self.introductions[client] = first
+        self._node[client], self._client[node] = node, client
 
     def orders(
         self, kind: str, teacher: Payload | None, episodes: int = 0, clients: Sequence[int] | None = None
@@ -155,10 +165,10 @@ class FlowerEngine:
         assert self._terms is not None, "clients are gathered before they are asked for anything"
         content = write_order(Order(self.run, self.exchange, episodes, self._terms, teacher), self.greeting)
         messages = {}
-        for client in sorted(self.cards if clients is None else clients):
+        for client in sorted(self.introductions if clients is None else clients):
             if client not in self._node:
                 self.absent(client, "away", "it is not connected")
-            elif self._node[client] in self._post.open.values():
+            elif self._node[client] in self._mailbox.open.values():
                 self.absent(client, "busy", "it has yet to answer what it was asked before")
             else:
                 messages[client] = Message(content, self._node[client], kind, group_id=str(self.exchange))
@@ -166,7 +176,7 @@ class FlowerEngine:
         return messages
 
     def read(self, client: int, answer: Message) -> Reply | None:
-        """The reply of a client; where there is none, it is said why."""
+        """The reply of a client; where there is none, `absent` hears why."""
         try:
             reply, cpu = read_reply(content_of(answer))
             if reply.client != client:
@@ -183,7 +193,7 @@ class FlowerEngine:
     def _exchange(self, questions: Mapping[int, Message]) -> dict[int, Message]:
         """The answers of the clients, as far as they come in time."""
         who = {question.metadata.dst_node_id: client for client, question in questions.items()}
-        answers = {who[node]: answer for node, answer in self._post.ask(questions.values(), self.patience)}
+        answers = {who[node]: answer for node, answer in self._mailbox.ask(questions.values(), self.patience)}
         self._miss(questions.keys() - answers.keys())
         return dict(sorted(answers.items()))
 
@@ -191,32 +201,32 @@ class FlowerEngine:
         for client in sorted(silent):
             self.absent(client, "silent", "it has not answered in time")
 
-    def _told(self, answers: Mapping[int, Message]) -> list[Reply]:
+    def _read_all(self, answers: Mapping[int, Message]) -> list[Reply]:
         read = [self.read(client, answer) for client, answer in answers.items()]
         return [reply for reply in read if reply is not None]
 
     def _masked(self, questions: Mapping[int, Message], largest: float) -> list[Reply]:
         """Replies that have the mean of all in place of their own arrays, which leaves the mean what it is."""
-        answers, mean = masked.exchange(self._post, self.patience, questions, largest)
+        answers, mean = masked.exchange(self._mailbox, self.patience, questions, largest)
         self._miss(questions.keys() - answers.keys())
-        told = self._told(answers)
+        replies = self._read_all(answers)
         if mean is None:
-            for reply in told:
+            for reply in replies:
                 self.absent(reply.client, "masked", "the mean of this round could not be unmasked")
             return []
-        return [reply._replace(payload=mean) for reply in told]
+        return [reply._replace(payload=mean) for reply in replies]
 
     def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
         self.meet()
-        for node, _ in self._post.late():
+        for node, _ in self._mailbox.late():
             log.info("client %s has answered too late; it is asked again from now on", self._client.get(node))
-        self._post.remind(self._hello())
+        self._mailbox.remind(self._hello())
         orders = self.orders(MessageType.TRAIN, teacher, episodes, clients)
-        told = self._told(self._exchange(orders)) if self.largest is None else self._masked(orders, self.largest)
-        for reply in told:
+        replies = self._read_all(self._exchange(orders)) if self.largest is None else self._masked(orders, self.largest)
+        for reply in replies:
             for episode in reply.episodes:
                 self.on_episode(episode)
-        return told
+        return replies
 
     def finish(self, teacher: Payload) -> None:
         self.meet()

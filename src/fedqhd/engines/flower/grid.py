@@ -30,7 +30,7 @@ class Patience(NamedTuple):
     """Between two looks."""
 
 
-class Post:
+class Mailbox:
     """Questions to nodes, and their answers."""
 
     def __init__(self, grid: Grid) -> None:

@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Payload, Reply
-from fedqhd.engines.flower.grid import Patience, Post
+from fedqhd.engines.flower.grid import Mailbox, Patience
 from fedqhd.engines.flower.records import ABOUT, METRICS, ghosts, shapes, write_reply
 from fedqhd.federation.wrappers.uplink import as_real
 
@@ -67,12 +67,12 @@ class Node(NamedTuple):
 class Courier:
     """A grid for the protocol, with our patience; keeps what was answered in each stage."""
 
-    def __init__(self, post: Post, patience: Patience) -> None:
-        self.post, self.patience = post, patience
+    def __init__(self, mailbox: Mailbox, patience: Patience) -> None:
+        self.mailbox, self.patience = mailbox, patience
         self.stages: list[dict[int, Message]] = []
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        self.stages.append(dict(self.post.ask(messages, self.patience)))
+        self.stages.append(dict(self.mailbox.ask(messages, self.patience)))
         return list(self.stages[-1].values())
 
 
@@ -96,7 +96,7 @@ class Plan:
 
 
 def exchange(
-    post: Post, patience: Patience, questions: Mapping[int, Message], largest: float
+    mailbox: Mailbox, patience: Patience, questions: Mapping[int, Message], largest: float
 ) -> tuple[dict[int, Message], Payload | None]:
     """The answers of the clients, without their arrays, and the mean of those; None where it cannot be had."""
     from flwr.server import LegacyContext
@@ -113,7 +113,7 @@ def exchange(
             return going_on
 
     who = {question.metadata.dst_node_id: client for client, question in questions.items()}
-    plan, courier = Plan(who), Courier(post, patience)
+    plan, courier = Plan(who), Courier(mailbox, patience)
     records: dict[str, Any] = {
         MAIN_CONFIGS_RECORD: ConfigRecord({Key.CURRENT_ROUND: 1}),
         MAIN_PARAMS_RECORD: ArrayRecord(),
@@ -132,8 +132,8 @@ def exchange(
 
 def unmasked(mean: list[Array], answers: Iterable[Message]) -> Payload:
     """The mean under the names and types that the clients say, who must agree."""
-    (said,) = {str(a.content.config_records[ABOUT]["shapes"]) for a in answers if not a.has_error()}
-    like = ghosts(json.loads(said))
+    (described,) = {str(a.content.config_records[ABOUT]["shapes"]) for a in answers if not a.has_error()}
+    like = ghosts(json.loads(described))
     return {
         name: v.astype(like[name].real.dtype).view(like[name].dtype)
         for name, v in zip(sorted(like), mean, strict=True)

@@ -11,7 +11,7 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedqhd.core.protocols import Array, Episode, Payload, Reply
-from fedqhd.federation import Member, Terms
+from fedqhd.federation import Participant, Terms
 from fedqhd.federation.wrappers.uplink import Coded, decode, shortened
 
 ARRAYS, METRICS, ABOUT = "arrays", "metrics", "about"
@@ -105,30 +105,30 @@ def read_reply(content: RecordDict) -> tuple[Reply, float]:
     return reply, float(metrics["cpu"])
 
 
-class Card(NamedTuple):
+class Introduction(NamedTuple):
     """How a node introduces itself: which client it is, what it is, and what it takes the public world to be."""
 
     client: int
-    member: Member
+    member: Participant
     world: str
 
 
-def write_card(card: Card) -> RecordDict:
-    fingerprint, weight, like = card.member
+def write_introduction(introduction: Introduction) -> RecordDict:
+    fingerprint, weight, like = introduction.member
     about: dict[str, Any] = {
-        "client": card.client,
+        "client": introduction.client,
         "fingerprint": fingerprint,
         "weight": json.dumps(weight),
         "like": json.dumps(shapes(like)),
-        "world": card.world,
+        "world": introduction.world,
     }
     return RecordDict({ABOUT: ConfigRecord(about)})
 
 
-def read_card(content: RecordDict) -> Card:
+def read_introduction(content: RecordDict) -> Introduction:
     about: Mapping[str, Any] = content.config_records[ABOUT]
-    member = Member(about["fingerprint"], json.loads(about["weight"]), ghosts(json.loads(about["like"])))
-    return Card(about["client"], member, about["world"])
+    member = Participant(about["fingerprint"], json.loads(about["weight"]), ghosts(json.loads(about["like"])))
+    return Introduction(about["client"], member, about["world"])
 
 
 def shapes(like: Payload) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -8,9 +8,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedqhd.core.protocols import Federation
+from fedqhd.core.protocols import Federation, Payload
 from fedqhd.engines.flower.engine import FlowerEngine
-from fedqhd.engines.flower.records import array_record, payload_of
+from fedqhd.engines.flower.records import array_record
 from fedqhd.federation import Server
 
 
@@ -24,44 +24,45 @@ class FedQHD(Strategy):
         """`rounds`: the episodes of each round. The engine has gathered its clients."""
         self.engine, self.federation, self.server, self.rounds = engine, federation, server, rounds
         self._asked: dict[int, Message] = {}
-        self._taught = False
+        self._state = federation.start()
+        self._teacher: Payload | None = None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         self.engine.meet()
         k = server_round - 1
-        teacher = payload_of(arrays) if self._taught else None
-        self._asked = self.engine.orders(MessageType.TRAIN, teacher, self.rounds[k], self.server.invite(k))
+        self._asked = self.engine.orders(MessageType.TRAIN, self._teacher, self.rounds[k], self.server.invite(k))
         return list(self._asked.values())
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         answers = {answer.metadata.reply_to_message_id: answer for answer in replies}
-        told = []
+        arrived = []
         for client, question in self._asked.items():
             answer = answers.get(question.metadata.message_id)
             reply = self.engine.read(client, answer) if answer else None
             if reply is not None:
-                told.append(reply)
+                arrived.append(reply)
         k = server_round - 1
-        valid = self.server.admit(k, 0, told, self.federation.expects())
+        expects = self.federation.expects(self._teacher)
+        valid = self.server.admit(k, 0, arrived, expects)
         if len(valid) < max(1, self.server.min_clients):
             return None, None
-        believed = self.server.believed(k, valid, self.federation.expects())
-        returns = [episode.ret for reply in told for episode in reply.episodes]
+        believed = self.server.believed(k, valid, expects)
+        returns = [episode.ret for reply in arrived for episode in reply.episodes]
         metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(believed)})
-        self._taught = True
-        return array_record(self.federation.aggregate(believed)), metrics
+        self._state, self._teacher = self.federation.aggregate(self._state, believed)
+        return array_record(self._teacher), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Only in the end, when the last teacher is installed."""
-        if server_round < len(self.rounds) or not self._taught:
+        if server_round < len(self.rounds) or self._teacher is None:
             return []
-        return list(self.engine.orders(MessageType.EVALUATE, payload_of(arrays)).values())
+        return list(self.engine.orders(MessageType.EVALUATE, self._teacher).values())
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         return None

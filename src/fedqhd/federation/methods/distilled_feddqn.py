@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,12 +11,12 @@ import numpy as np
 from fedqhd.agents.learner import LEARNERS, Learner
 from fedqhd.agents.learners.dqn import WidthSettings
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Array, Client, Federation, Like, Payload, Reply
+from fedqhd.core.protocols import Client, Expected, Federation, Payload, Reply
 from fedqhd.core.settings import Need, setting
 from fedqhd.envs.anchors import MOVING
 from fedqhd.envs.public import Public
-from fedqhd.federation.aggregate import combine_of, weighted_mean
-from fedqhd.federation.fedqhd import AnchorCompile, Combine
+from fedqhd.federation.aggregate import rule_of
+from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.federation.method import Method, Style, Values
 from fedqhd.federation.terms import Terms
 
@@ -30,26 +30,23 @@ class DistillationSettings(WidthSettings):
     temperature: float = setting(1.0, "softmax(Q / temperature)", above=0)
 
 
+@dataclass(frozen=True, eq=False)
 class Distilled(AnchorCompile):
     """The teacher is the mean of softened choices, p = sum_i pi_i softmax(Q_i / T) on the anchors; each client
     takes gradient steps on KL(p || softmax(Q / T))."""
 
-    def __init__(
-        self, anchors: Array, temperature: float, actions: int | None = None, combine: Combine = weighted_mean
-    ) -> None:
-        super().__init__(anchors, actions, combine)
-        self.temperature = temperature
+    temperature: float = field(default=1.0, kw_only=True)
 
-    def report(self, client: Client) -> Payload:
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
         z = client.agent.q(self.anchors) / self.temperature
         e = np.exp(z - z.max(axis=1, keepdims=True))
         return {"p": e / e.sum(axis=1, keepdims=True)}
 
-    def expects(self) -> Mapping[str, Like] | None:
-        return {"p": Like((len(self.anchors), self.actions), "f", least=0.0)}
+    def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
+        return {"p": Expected((len(self.anchors), self.actions), "f", least=0.0)}
 
-    def aggregate(self, replies: Sequence[Reply]) -> Payload:
-        return {"p": self.combine(replies, "p")}
+    def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
+        return state, {"p": self.combine(replies, "p")}
 
     def install(self, client: Client, teacher: Payload) -> None:
         # softmax(T log p / T) = p: as values, the teacher is T log p.
@@ -77,7 +74,7 @@ class DistilledFedDQN(Method):
     def federation(self, terms: Terms, public: Public) -> Federation:
         assert public.anchors is not None, "anchors that move are refused by check"
         c = self.config
-        return Distilled(public.anchors, c.temperature, public.actions, combine_of(c.aggregate))
+        return Distilled(public.anchors, public.actions, rule_of(c.aggregate).combine, temperature=c.temperature)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:

@@ -16,11 +16,12 @@ from fedqhd.core.named import is_own
 from fedqhd.core.protocols import Federation
 from fedqhd.core.settings import Need, setting
 from fedqhd.envs.public import Public
-from fedqhd.federation.aggregate import combine_of
+from fedqhd.federation.aggregate import rule_of
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
-from fedqhd.federation.fedqhd import AnchorCompile, TeacherAnchors, VisitedAnchors, choose
+from fedqhd.federation.fedqhd import AnchorCompile, choose
 from fedqhd.federation.follow import teacher_rollout
 from fedqhd.federation.method import LearnerSettings, Method, Style, Values
+from fedqhd.federation.moving_anchors import TeacherAnchors, VisitedAnchors
 from fedqhd.federation.terms import Terms
 
 
@@ -68,19 +69,19 @@ class FedQHD(Method):
         return kind_of(kinds[client % len(kinds)], self.config.learner)
 
     def federation(self, terms: Terms, public: Public) -> Federation:
-        c, combine = self.config, combine_of(self.config.aggregate)
+        c, combine, actions = self.config, rule_of(self.config.aggregate).combine, public.actions
         if c.get("exchange") == "statistics":
             return NormalExchange(c.fit_lam, c.damping, terms.like)
         if public.anchors is None:
-            m = c.get("anchors", 0)
-            through_anchors: AnchorCompile = VisitedAnchors(m, c.clients, public.n, public.actions, combine)
-        else:
-            precise = c.weights == "precision"
-            through_anchors = (PrecisionCompile if precise else AnchorCompile)(public.anchors, public.actions, combine)
-        if c.get("anchor_source") == "teacher":
-            through_anchors = TeacherAnchors(through_anchors, teacher_rollout(c, public))
+            visited = VisitedAnchors(c.get("anchors", 0), c.clients, public.n, actions, combine)
+            return choose(terms, visited, combine)
+        precise = c.weights == "precision"
+        compiled = (PrecisionCompile if precise else AnchorCompile)(public.anchors, actions, combine)
+        through_anchors: Federation = compiled
+        if c.anchor_source == "teacher":
+            through_anchors = TeacherAnchors(compiled, teacher_rollout(c, public))
         # W alone does not say how certain it is.
-        return through_anchors if c.weights == "precision" else choose(terms, through_anchors)
+        return through_anchors if precise else choose(terms, through_anchors, combine)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Client, Federation, Like, Payload, Reply
+from fedqhd.core.protocols import Client, Expected, Federation, Payload, Reply
 from fedqhd.envs.public import Public
 from fedqhd.federation.method import Method, Style
 from fedqhd.federation.terms import Terms
 
 
+@dataclass(frozen=True, eq=False)
 class Independent:
     """No federation: nothing is sent, nothing installed. The target is synced as at every round boundary."""
 
-    def report(self, client: Client) -> Payload:
+    def start(self) -> Payload:
         return {}
 
-    def expects(self) -> Mapping[str, Like] | None:
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
         return {}
 
-    def aggregate(self, replies: Sequence[Reply]) -> Payload:
+    def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
         return {}
+
+    def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
+        return state, {}
 
     def install(self, client: Client, teacher: Payload) -> None:
         client.agent.sync_target()

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Client, Federation, Like, Payload, Reply
+from fedqhd.core.protocols import Client, Expected, Federation, Payload, Reply
 from fedqhd.envs.public import Public
-from fedqhd.federation.aggregate import combine_of, weighted_mean
-from fedqhd.federation.fedqhd import Combine
+from fedqhd.federation.aggregate import Combine, rule_of, weighted_mean
 from fedqhd.federation.method import Method, Style
 from fedqhd.federation.terms import Terms
 
 
+@dataclass(frozen=True, eq=False)
 class Truncated:
     """W_i cut to the D_min rows that all clients have, averaged, and padded with zeros.
 
     With one encoder for all this is Algorithm 1. With different ones, rows that are added up mean different things.
     """
 
-    def __init__(self, like: Payload, combine: Combine = weighted_mean) -> None:
-        """The client with the fewest rows says how many all have."""
-        self.like, self.combine = like["W"], combine
-        self.D_min = len(self.like)
+    like: Payload
+    """Arrays that look like the parameters of the client with the fewest rows, which says how many all have."""
+    combine: Combine = weighted_mean
 
-    def report(self, client: Client) -> Payload:
+    @property
+    def D_min(self) -> int:
+        return len(self.like["W"])
+
+    def start(self) -> Payload:
+        return {}
+
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
         return {"W": client.agent.params()["W"][: self.D_min]}
 
-    def expects(self) -> Mapping[str, Like] | None:
-        return {"W": Like(self.like.shape, self.like.dtype.kind)}
+    def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
+        W = self.like["W"]
+        return {"W": Expected(W.shape, W.dtype.kind)}
 
-    def aggregate(self, replies: Sequence[Reply]) -> Payload:
-        return {"W": self.combine(replies, "W")}
+    def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
+        return state, {"W": self.combine(replies, "W")}
 
     def install(self, client: Client, teacher: Payload) -> None:
         W = np.zeros_like(client.agent.params()["W"])
@@ -54,7 +62,7 @@ class TruncatedFedAvgQHD(Method):
         return ("fedqhd" if setting == "homogeneous" else cls.name), setting
 
     def federation(self, terms: Terms, public: Public) -> Federation:
-        return Truncated(terms.like, combine_of(self.config.aggregate))
+        return Truncated(terms.like, rule_of(self.config.aggregate).combine)
 
     @classmethod
     def other_exchange(cls, c: Config) -> dict[str, Any]:

@@ -85,8 +85,8 @@ class Attacked:
         for name, own in reply.payload.items():
             alike = np.stack([r.payload[name] for r in honest if r.payload[name].shape == own.shape] or [own])
             known = first[name] if name in first and first[name].shape == own.shape else own
-            told = teacher[name] if name in teacher and teacher[name].shape == own.shape else None
-            lies[name] = np.asarray(self.lie(Scene(own, alike, known, told, own_rng))).astype(own.dtype)
+            taught = teacher[name] if name in teacher and teacher[name].shape == own.shape else None
+            lies[name] = np.asarray(self.lie(Scene(own, alike, known, taught, own_rng))).astype(own.dtype)
         return reply._replace(payload=lies)
 
     def finish(self, teacher: Payload) -> None:

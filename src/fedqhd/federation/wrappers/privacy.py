@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedqhd.core import rng
-from fedqhd.core.protocols import Payload
+from fedqhd.core.protocols import Client, Federation, Payload
+from fedqhd.federation.wrappers.base import Wrapper
 from fedqhd.federation.wrappers.uplink import as_real
 
 
@@ -42,3 +43,15 @@ def privatised(report: Payload, teacher: Payload | None, privacy: Privacy, clien
         dtype = report[name].dtype
         sent[name] = noised.astype(report[name].real.dtype).view(dtype)
     return sent
+
+
+class Private(Wrapper):
+    """Any federation, with reports that are clipped and noised before they leave the client."""
+
+    def __init__(self, inner: Federation, privacy: Privacy) -> None:
+        super().__init__(inner)
+        self.privacy = privacy
+
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
+        honest = self.inner.report(client, teacher)
+        return privatised(honest, teacher, self.privacy, client.index, client.episodes)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from fedqhd.core.config import Config
 from fedqhd.core.settings import Need, Settings, setting
+from fedqhd.federation.wrappers.attacks import ATTACKS
 
-ATTACKS = ("sign-flip", "scaled", "noise", "constant", "collude", "stale", "lazy")
 SECURE_CLIENTS = 3
 """Secure aggregation hides a client among at least so many: of two, each could subtract itself from the mean."""
 

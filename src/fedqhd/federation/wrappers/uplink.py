@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedqhd.core.protocols import Array, Like, Payload
+from fedqhd.core.protocols import Array, Client, Expected, Federation, Payload
+from fedqhd.federation.wrappers.base import Wrapper
 
 
 class Code(NamedTuple):
@@ -55,7 +56,7 @@ def as_real(v: Array) -> Array:
     return np.ascontiguousarray(v).view(v.real.dtype) if np.iscomplexobj(v) else v
 
 
-def rounded(payload: Payload, expects: Mapping[str, Like] | None, uplink: str) -> Payload:
+def rounded(payload: Payload, expects: Mapping[str, Expected] | None, uplink: str) -> Payload:
     """A report in the numbers of a code. What clients do not vote on, sums and certainties, stays as it is."""
     if uplink not in CODES:
         return payload
@@ -78,3 +79,14 @@ def sent_bytes(v: Array, uplink: str) -> int:
     """Of an array of a reply as it travels."""
     coded = shortened(v, uplink)
     return v.nbytes if coded is None else coded.codes.nbytes
+
+
+class Rounded(Wrapper):
+    """Any federation, with reports that are rounded to a code before they leave the client."""
+
+    def __init__(self, inner: Federation, uplink: str) -> None:
+        super().__init__(inner)
+        self.uplink = uplink
+
+    def report(self, client: Client, teacher: Payload | None) -> Payload:
+        return rounded(self.inner.report(client, teacher), self.inner.expects(teacher), self.uplink)
