@@ -1,4 +1,4 @@
-"""Learners behind one interface, `fedqhd.interfaces.Agent`."""
+"""Learners behind one interface, `fedqhd.core.protocols.Agent`."""
 
 from collections.abc import Mapping
 
