@@ -215,3 +215,15 @@ def test_settings_are_frozen():
 def test_learners_differ_in_what_they_keep():
     assert "memory.s" in make("replay").state()
     assert set(make("online").state()) == {"W", "epsilon", "episodes", "updates", "rng"}
+
+
+def test_a_memory_saves_only_what_it_cannot_derive():
+    """Per transition of two state variables: 8 bytes of state, 4 and 4 of reward and discount, action and flag."""
+    for learner, most in (("replay", 8 + 4 + 4 + 1 + 1), ("least-squares", 8 + 4 + 4 + 2 + 1)):
+        agent = make(learner, D=200, features="int8", batch_size=4)
+        s = S[0]
+        for k in range(100):
+            agent.observe(Transition(s, k % 2, 0.5, 0.9, S[k % 2]))
+            s = S[k % 2]
+        saved = {k: v for k, v in agent.state().items() if k.startswith("memory.")}
+        assert sum(v.nbytes for v in saved.values()) <= 101 * most + 24, saved.keys()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Episode, Expected, Reply
 from fedqhd.federation import ATTACKS, RULES, Attacked, Server, rule_of, weighted_mean
 from fedqhd.federation.location import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
@@ -31,6 +32,23 @@ def teacher(rule, replies):
     server = Server(rule=rule_of(rule))
     believed = server.believed(0, replies, {"Q": Expected((None, None), "f")})
     return server.rule.combine(believed, "Q")
+
+
+def test_a_rule_is_found_by_its_name_or_refused():
+    assert all(rule_of(name) is rule and rule.name == name for name, rule in RULES.items())
+    assert RULES["auto"].combine is weighted_mean  # once some are left out, it is the mean of the others
+    with pytest.raises(FedQHDError, match=r"aggregate=.medain. is unknown .did you mean .median."):
+        rule_of("medain")
+
+
+def test_who_counts_is_judged_by_what_clients_vote_on():
+    """The fifth client claims a precision like no other, which nobody votes on, and agrees about Q."""
+    Q = np.random.default_rng(0).normal(size=(5, 4, 2))
+    replies = [Reply(i, {"Q": q, "precision": 10.0 ** (9 * (i == 4)) + q}, 1.0, 1, (), "", {}) for i, q in enumerate(Q)]
+    votes = {"Q": Expected((4, 2), "f"), "precision": Expected((4, 2), "f", votes=False)}
+    assert rule_of("auto").counting(replies, votes) == [True] * 5
+    assert rule_of("auto").counting(replies, None) == [True] * 4 + [False]
+    assert rule_of("mean").counting(replies, None) == [True] * 5
 
 
 def test_the_settings_name_what_there_is():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
@@ -18,6 +19,8 @@ from fedqhd.deploy.programs import is_loopback, parse_address
 from fedqhd.deploy.settings import check_server, client_settings, greeting
 from fedqhd.deploy.superlink import guarded
 from fedqhd.envs.public import make_public
+from fedqhd.federation import Privacy, Rounded, Terms
+from fedqhd.runs.build import make_federation
 from fedqhd.runs.config import resolve
 from fedqhd.ui.cli import main
 from processes import gone_pid
@@ -221,3 +224,16 @@ def test_a_program_ends_with_the_command_that_started_it_even_by_kill_9(tmp_path
     parent.kill()
     parent.wait()
     assert gone_pid(child)
+
+
+def test_a_client_draws_noise_that_the_server_cannot_draw_again(tmp_path):
+    """The server knows every seed, so that of the run is none for privacy."""
+    settings = {"dp_clip": 3.0, "dp_noise": 0.7, "dims": [20], "uplink": "int8"}
+    home = site({"partition-id": 0, "state-dir": str(tmp_path)}, told(**settings))
+    terms = Terms.of([home.member, home.member._replace(fingerprint="another encoder")])
+    federation = home.federation(terms)
+    assert isinstance(federation, Rounded)
+    assert federation.inner.privacy == Privacy(3.0, 0.7, None)
+    assert not np.array_equal(*(federation.report(home.client, None)["Q"] for _ in range(2)))
+    c = resolve({**SERVER, **settings})
+    assert make_federation(c, terms, make_public(c)).inner.privacy == Privacy(3.0, 0.7, SERVER["seed"])

@@ -291,3 +291,39 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
     rounds = list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [5, 5, 2]))
     assert [r.k for r in rounds] == [0, 1, 2]
     assert engine.seen == [(None, 5), (1, 5), (2, 2), ("finish", 3)]
+
+
+class Momentum(AnchorCompile):
+    """A teacher that goes on in the direction of the last rounds: the server has to remember a velocity."""
+
+    def aggregate(self, state, replies):
+        _, made = super().aggregate(state, replies)
+        velocity = 0.5 * state.get("velocity", 0.0) + made["Q"]
+        return {"velocity": velocity}, {"Q": made["Q"] + velocity}
+
+
+class Echo:
+    """An engine of one client, whose values are the teacher's and the number of the round."""
+
+    def __init__(self, k=0):
+        self.k = k
+
+    def round(self, teacher, episodes, clients):
+        self.k += 1
+        return [
+            Reply(0, {"Q": np.array([[self.k + (0.0 if teacher is None else teacher["Q"][0, 0])]])}, 1.0, 1, (), "", {})
+        ]
+
+    def finish(self, teacher): ...
+
+
+def test_what_the_server_remembers_is_handed_from_round_to_round():
+    """By hand: values 1, then 2 + 2, ...; a run that goes on with the state gives what one without a break gives."""
+    federation = Momentum(np.zeros((1, 1)))
+    whole = list(run_rounds(Echo(), federation, [1] * 4))
+    assert [float(r.teacher["Q"][0, 0]) for r in whole[:2]] == [1 + 1, 4 + (0.5 + 4)]
+    second = whole[1]
+    rest = list(run_rounds(Echo(2), federation, [1] * 4, 2, second.teacher, state=second.state))
+    assert [r.teacher["Q"] for r in rest] == [r.teacher["Q"] for r in whole[2:]]
+    forgotten = list(run_rounds(Echo(2), federation, [1] * 4, 2, second.teacher))
+    assert forgotten[0].teacher["Q"] != whole[2].teacher["Q"]

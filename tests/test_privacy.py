@@ -109,23 +109,6 @@ def test_a_run_sends_clipped_noise_and_says_what_it_is_worth(tmp_path, capsys):
     assert "privacy" not in train(tiny(tmp_path / "none", env=CORRIDOR))
 
 
-def test_a_deployed_client_draws_noise_that_the_server_cannot_draw_again(tmp_path):
-    from fedqhd.deploy.client import site
-    from fedqhd.deploy.settings import greeting
-    from fedqhd.federation import Terms
-
-    pytest.importorskip("flwr")
-    config = tiny(tmp_path, **DP)
-    told = {**greeting(config), "run": "x"}
-    home = site({"partition-id": 0, "state-dir": str(tmp_path)}, told)
-    federation = home.federation(Terms.of([home.member, home.member._replace(fingerprint="other")]))
-    assert federation.privacy == Privacy(3.0, 0.7, None)
-    sent = [federation.report(home.client, None)["Q"] for _ in range(2)]
-    assert not np.array_equal(*sent)
-    _, world = build(config)
-    assert world.federation.privacy == Privacy(3.0, 0.7, config.seed)
-
-
 def test_without_noise_no_epsilon_is_promised(tmp_path):
     summary = train(tiny(tmp_path, **{**DP, "dp_noise": 0.0}))
     assert summary["privacy"]["epsilon"] is None

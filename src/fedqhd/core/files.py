@@ -22,8 +22,10 @@ from fedqhd.core.protocols import Array, Payload
 
 log = logging.getLogger(__name__)
 
-VERSION = 3
-"""Earlier ones had no such checksum of the whole; they are still read, by those that a zip has of its parts."""
+VERSION = 4
+"""Models of earlier versions are still read. Checkpoints of earlier versions are not: they name the state otherwise."""
+SEALED = 3
+"""The first version with a checksum of the whole; those before it have only what a zip has for its parts."""
 _ABOUT = "about.json"
 _MARK = b"fedqhd:"
 _CHECK = 8
@@ -105,7 +107,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
             arrays = {key: archive[key] for key in archive.files}
         about = json.loads(arrays.pop(_ABOUT).tobytes())
         version = about["version"]
-        if not sealed and version == VERSION:
+        if not sealed and version >= SEALED:
             raise ValueError("its checksum is missing")
     except FileNotFoundError:
         raise FedQHDError(f"{path} does not exist") from None

@@ -52,7 +52,7 @@ class Site(NamedTuple):
 
 
 Open = Callable[[Context, Mapping[str, Any]], Site]
-"""Makes the client of a node anew, of what the node knows and of what the server said."""
+"""Makes the client of a node anew, of what the node knows and of the greeting of the server."""
 
 
 def make_client_app(open_site: Open) -> ClientApp:
