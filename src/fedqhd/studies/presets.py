@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import product
@@ -59,6 +57,11 @@ def seeds(preset: str, cell: Cell) -> range:
     return range(3 if preset == "paper" else 10 if cell.source.method in ("fedqhd", "independent-qhd") else 5)
 
 
+def plain(given: Mapping[str, Any]) -> Config:
+    """The settings of a run of a study: those given, over the environment's file in configs/ and nothing else."""
+    return resolve(given)
+
+
 def given(cell: Cell) -> dict[str, Any]:
     return {"method": cell.method, "env": cell.env, "setting": cell.setting}
 
@@ -100,16 +103,6 @@ def settings(preset: str, cell: Cell, folder: Path = TUNED) -> dict[str, Any]:
     if preset == "paper":
         return paper(cell.source)
     return tuned(cell, folder) or start(cell.source)
-
-
-def job_config(out: Path, cell: Cell, seed: int, own: Mapping[str, Any]) -> Config:
-    """A run of a cell in a folder that is its own: other settings, another folder."""
-    c = resolve({**own, "seed": seed, "engine": "local"})
-    others = {k: getattr(c, k) for k, f in FIELDS.items() if getattr(c, k) != f.default}
-    for name in ("seed", "engine", "out"):
-        others.pop(name, None)
-    mark = zlib.crc32(json.dumps(others, sort_keys=True).encode())
-    return resolve({**own, "seed": seed, "engine": "local", "out": str(out / cell.source.name / f"{seed}-{mark:08x}")})
 
 
 def parse_set(words: Sequence[str]) -> dict[str, Any]:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from fedqhd.report.figures import smooth
+from fedqhd.runs.outcome import smooth
 from fedqhd.studies.ablation import MODES, slope
+from fedqhd.studies.markdown import Rows, of
 
 STYLE = {"overwrite": ("#d55e00", "--", "s"), "warm-start": ("#0072b2", "-", "o")}
-Rows = Sequence[Mapping[str, Any]]
-
-
-def of(rows: Rows, **wanted: Any) -> Rows:
-    return [r for r in rows if all(r[k] == v for k, v in wanted.items())]
 
 
 def draw(rows: Rows, over: str, path: Path, *, is_trained: bool, title: str) -> Path:

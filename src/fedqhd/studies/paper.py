@@ -13,7 +13,7 @@ ORACLES = ("oracle-qhd", "oracle-dqn")
 
 @cache
 def figures() -> dict[str, Any]:
-    return json.loads((resources.files("fedqhd.report") / "paper.json").read_text())
+    return json.loads((resources.files("fedqhd.studies") / "paper.json").read_text())
 
 
 def published(table: str, method: str, env: str, setting: str) -> dict[str, float] | None:
