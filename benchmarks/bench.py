@@ -13,7 +13,7 @@ from pathlib import Path
 
 import micro
 import whole
-from cells import ROOT, head
+from common import ROOT, head
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits

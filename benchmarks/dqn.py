@@ -15,16 +15,17 @@ from time import process_time
 
 import numpy as np
 import torch
-from cells import ROOT, head
+from common import ROOT, head
 from gymnasium.wrappers import TransformObservation, TransformReward
 from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from threadpoolctl import threadpool_limits
 
+from fedqhd.core.config import Config
 from fedqhd.envs.make import make_env
 from fedqhd.runs.build import build
-from fedqhd.runs.config import Config, resolve
+from fedqhd.runs.config import resolve
 from fedqhd.runs.run import train
 
 SEEDS = (0, 1, 2)
@@ -88,7 +89,7 @@ def main() -> None:
             "cpu_seconds": [],
             "seeds": list(SEEDS),
         }
-        row |= {"command": "make bench-dqn", "commit": head(), "sb3_greedy_return": [], "sb3_cpu_seconds": []}
+        row |= {"command": "python benchmarks/dqn.py", "commit": head(), "sb3_greedy_return": [], "sb3_cpu_seconds": []}
         for seed in SEEDS:
             with tempfile.TemporaryDirectory() as folder:
                 config = settings(env, seed, Path(folder))
@@ -105,7 +106,8 @@ def main() -> None:
     lines = [
         "# One DQN alone",
         "",
-        f"Made by `make bench-dqn`, commit `{head()}`: greedy return over 100 episodes, mean of three seeds and",
+        f"Made by `python benchmarks/dqn.py`, commit `{head()}`: greedy return over 100 episodes, mean of three seeds "
+        "and",
         "each, and what a DQN should reach by published figures (see benchmarks/dqn.py).",
         "",
         "| | steps | wanted | greedy return |",

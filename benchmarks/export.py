@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from cells import ROOT, head
+from common import ROOT, head
 
 import fedqhd
 from fedqhd.export import export
@@ -60,7 +60,7 @@ summary = fedqhd.train(**COMMAND, out=out, overwrite=True)
 with tempfile.TemporaryDirectory() as folder:
     rows = [row(out, client, format, Path(folder)) for client in range(3) for format in ("onnx", "numpy", "c")]
 results = {
-    "commit": head(), "command": "make export-table", "settings": COMMAND, "states": STATES,
+    "commit": head(), "command": "python benchmarks/export.py", "settings": COMMAND, "states": STATES,
     "greedy": summary["greedy_return_per_client"], "rows": rows,
 }  # fmt: skip
 (ROOT / "results" / "export.json").write_text(json.dumps(results, indent=1) + "\n")

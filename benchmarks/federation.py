@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import tomli_w
-from cells import ROOT, head
+from common import ROOT, head
 
 from fedqhd.deploy.commands import SUPERLINK
 from fedqhd.deploy.keys import make_keys, server_keys

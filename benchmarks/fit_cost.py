@@ -8,7 +8,7 @@ import json
 import tempfile
 
 import numpy as np
-from cells import ROOT, head
+from common import ROOT, head
 
 from fedqhd.runs.config import resolve
 from fedqhd.runs.run import train
@@ -39,7 +39,7 @@ def main() -> None:
             ratio = float(np.median(spent["least squares"]) / np.median(spent[against]))
             rows.append({"D": D, "against": against, "ratio": round(ratio, 2), "goal": goal, "repeats": REPEATS})
     file = ROOT / "results" / f"{NAME}.json"
-    about = {"command": "make fit-cost", "commit": head(), "rows": rows}
+    about = {"command": "python benchmarks/fit_cost.py", "commit": head(), "rows": rows}
     file.write_text(json.dumps(about, indent=1) + "\n")
     for row in rows:
         print(f"D={row['D']}: least squares takes {row['ratio']:.2f} times as long as {row['against']}")

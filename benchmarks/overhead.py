@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import process_time
 from typing import Any
 
-from cells import ROOT, head
+from common import ROOT, head
 
 from fedqhd.federation import Server
 from fedqhd.runs import checkpoint, run

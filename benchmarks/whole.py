@@ -14,16 +14,16 @@ from time import process_time, sleep
 from typing import Any
 
 import numpy as np
-from cells import COMMAND, ROOT
+from common import COMMAND, ROOT
 from micro import Row, row
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
 from fedqhd.envs.make import make_env
-from fedqhd.report.paper import FEDQHD, final_return
 from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import LAST
 from fedqhd.runs.run import Listener, train
+from fedqhd.studies.paper import FEDQHD, final_return
 
 REPEATS = 3
 # Episodes that make about 5,000 steps of five clients which have learned little.
@@ -133,7 +133,7 @@ def peer() -> Iterator[Row]:
 def until() -> Iterator[Row]:
     """Beside our own DQNs, from the runs of the main table, each method as it was tuned: hours that need not be spent
     twice."""
-    cells = {(r["env"], r["setting"], r["method"]): r["until"] for r in json.loads(COST.read_text())
+    cells = {(r["env"], r["setting"], r["method"]): r["until"] for r in json.loads(COST.read_text())["rows"]
              if r["preset"] == "tuned"} if COST.exists() else {}  # fmt: skip
     for setting, other in (("homogeneous", "fedavg-dqn"), ("heterogeneous", "distilled-feddqn")):
         for env in EPISODES:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedqhd.gap import reference as references
-from fedqhd.report.ablation import draw
 from fedqhd.runs.config import resolve
 from fedqhd.studies import ablation
 from fedqhd.studies.ablation import MODES, Setting, analytic, slope
+from fedqhd.studies.ablation_figure import draw
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,17 @@ from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import training_returns
 from fedqhd.runs.rounds_log import cpu_seconds_until
 from fedqhd.runs.run import train
-from fedqhd.studies import archive
-from fedqhd.studies.pool import Job
+from fedqhd.studies import plan as plans
+from fedqhd.studies import store
+from fedqhd.studies.archive import Archive, find, forget_without_models, measured_file, read_lines
+from fedqhd.studies.cost import Cost
+from fedqhd.studies.main import main_jobs
+from fedqhd.studies.plan import Plan
+from fedqhd.studies.pool import Job, single
 from fedqhd.studies.presets import Cell
+from fedqhd.studies.reproduce import reproduce
+from fedqhd.studies.scalability import Scalability
 from fedqhd.studies.tune import searched, write_record
-from test_cli import fedqhd
 
 ROOT = Path(__file__).parent.parent
 
@@ -31,91 +37,124 @@ def job(tmp_path):
     return Job("a run", "cell", config)
 
 
-def test_an_archived_run_says_what_its_folder_said(job, tmp_path):
+@pytest.fixture
+def archive(tmp_path):
+    return Archive(tmp_path / "runs", tmp_path / "out", published=False)
+
+
+def test_an_archived_run_says_what_its_folder_said(job, archive, tmp_path):
     before = job.summary(), training_returns(job.folder, 2, 5), cpu_seconds_until(job.folder, 3)
-    home, out = tmp_path / "runs", tmp_path / "out"
-    archive.store(home, out, [job])
-    (line,) = (home / "tuned/cell.jsonl").read_text().splitlines()
-    assert json.loads(line)["run"] == "0-abc"
-    for file in sorted(job.folder.rglob("*"), reverse=True):
-        file.unlink() if file.is_file() else file.rmdir()
+    archive.store([job])
+    (line,) = read_lines(tmp_path / "runs/tuned/cell.jsonl")
+    assert (line["seed"], line["commit"]) == (job.config.seed, before[0]["commit"])
+    assert line["settings"]["episodes"] == 5
+    assert "gamma" not in line["settings"]  # as by default
+    shutil.rmtree(job.folder)
     assert job.summary() is None
-    assert archive.restore(home, out, [job]) == 1
-    assert archive.restore(home, out, [job]) == 0  # it is here
+    assert archive.restore([job]) == 1
+    assert archive.restore([job]) == 0  # it is here
     assert job.summary() == before[0]
     np.testing.assert_allclose(training_returns(job.folder, 2, 5), before[1], atol=0.05)
     assert cpu_seconds_until(job.folder, 3) == before[2] > 0
 
 
-def test_what_is_archived_stays_as_it_is(job, tmp_path):
-    home, out = tmp_path / "runs", tmp_path / "out"
-    archive.store(home, out, [job])
-    file = home / "tuned/cell.jsonl"
+def test_what_is_archived_stays_as_it_is(job, archive, tmp_path):
+    archive.store([job])
+    file = tmp_path / "runs/tuned/cell.jsonl"
     first = file.read_bytes(), file.stat().st_mtime_ns
-    archive.store(home, out, [job])
+    archive.store([job])
     assert (file.read_bytes(), file.stat().st_mtime_ns) == first
-    # A run of other settings or another seed is another line; what was found out later joins its run.
-    other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/10-def", episodes=2))
+    # A run of other settings or another seed is another line; what was measured later joins its run.
+    other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/10-def", episodes=2, seed=10))
     train(other.config)
-    (job.folder / archive.EXTRA).write_text('[{"damage": "zero"}]')
-    archive.store(home, out, [other, job])
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [line["run"] for line in lines] == ["0-abc", "10-def"]
-    assert lines[0]["extra"] == [{"damage": "zero"}]
+    measured_file(job.folder, "robustness").write_text('[{"damage": "zero"}]')
+    archive.store([other, job])
+    lines = read_lines(file)
+    assert [line["seed"] for line in lines] == [0, 10]
+    assert lines[0]["extra"] == {"robustness": [{"damage": "zero"}]}
     assert "extra" not in lines[1]
+    measured_file(job.folder, "theory").write_text("1.5")
+    archive.store([job])
+    assert read_lines(file)[0]["extra"] == {"robustness": [{"damage": "zero"}], "theory": 1.5}
 
 
-def test_a_run_is_archived_when_it_ends_and_not_before(job, tmp_path):
-    home, out = tmp_path / "runs", tmp_path / "out"
-    strand = archive.kept(home, out, job)
+def test_a_run_is_archived_when_it_ends_and_not_before(job, archive, tmp_path):
+    strand = archive.kept(single(job))
     assert next(strand) is job
-    assert not home.exists()
+    assert not archive.home.exists()
     with pytest.raises(StopIteration):
         strand.send(job.summary())
-    assert (home / "tuned/cell.jsonl").exists()
-    failed = archive.kept(home, out, Job("another", "cell", tiny(tmp_path / "out/tuned/other/0-fff")))
+    assert (tmp_path / "runs/tuned/cell.jsonl").exists()
+    failed = archive.kept(single(Job("another", "cell", tiny(tmp_path / "out/tuned/other/0-fff"))))
     assert [next(failed).name, next(failed, None)] == ["another", None]
-    assert not (home / "tuned/other.jsonl").exists()
+    assert not (tmp_path / "runs/tuned/other.jsonl").exists()
+    shutil.rmtree(job.folder)
+    assert next(archive.kept(single(job))).summary()  # from the archive
 
 
-def test_other_settings_are_another_run(job, tmp_path):
-    archive.store(tmp_path / "runs", tmp_path / "out", [job])
-    other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/0-fff", episodes=5))
-    assert archive.restore(tmp_path / "runs", tmp_path / "out", [other]) == 0
-    assert other.summary() is None
+def test_a_run_is_found_by_settings_and_seed_and_not_by_its_folder(job, archive, tmp_path):
+    archive.store([job])
+    same = Job("the same", "cell", tiny(tmp_path / "out/tuned/cell/renamed", episodes=5, round_episodes=2))
+    assert archive.restore([same]) == 1
+    assert same.summary() == job.summary()
+    for others in ({"episodes": 6}, {"episodes": 5, "seed": 1}, {"episodes": 5, "gamma": 0.9}):
+        other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/0-fff", **{"round_episodes": 2, **others}))
+        assert archive.restore([other]) == 0
+        assert other.summary() is None
 
 
-def test_runs_without_models_are_forgotten_where_models_are_needed(job, tmp_path):
-    home, out = tmp_path / "runs", tmp_path / "out"
-    archive.store(home, out, [job])
-    archive.forget_without_models([job])
+def test_every_committed_run_is_found_by_the_settings_of_its_study():
+    """A part of what is committed: it belongs to the settings that are."""
+    archive = Archive(ROOT / "results/runs", Plan().out)
+    main = main_jobs(Plan(envs=["MountainCar-v0"], methods=["fedqhd", "fedavg-dqn"]))
+    for job in (*main, *Scalability().jobs(Plan(envs=["CartPole-v1"]))):
+        line = find(read_lines(archive.home / archive.place(job)), job.config)
+        assert line is not None, job.name
+        assert line["summary"]["clients"] == job.config.clients
+
+
+def test_runs_from_uncommitted_code_are_not_published(job, tmp_path):
+    published = Archive(tmp_path / "runs", tmp_path / "out")
+    summary = {**job.summary(), "commit": "abc1234-changed"}
+    (job.folder / "summary.json").write_text(json.dumps(summary))
+    published.store([job])
+    assert not published.home.exists()
+    assert published.set_aside([job], tmp_path / "aside") == 1
+    assert job.summary() is None  # so that it is run again
+    assert (tmp_path / "aside/tuned/cell/0-abc/summary.json").exists()
+    assert published.set_aside([job], tmp_path / "aside") == 0
+
+
+def test_runs_without_models_are_forgotten_where_models_are_needed(job, archive):
+    archive.store([job])
+    forget_without_models([job], "robustness")
     assert job.summary()
-    for file in (job.folder / "models").iterdir():
-        file.unlink()
-    (job.folder / "models").rmdir()
-    archive.forget_without_models([job])
+    shutil.rmtree(job.folder / "models")
+    forget_without_models([job], "robustness")
     assert job.summary() is None
-    archive.restore(home, out, [job])
-    (job.folder / archive.EXTRA).write_text("[]")
-    archive.forget_without_models([job])
+    archive.restore([job])
+    measured_file(job.folder, "robustness").write_text("[]")
+    forget_without_models([job], "robustness")
     assert job.summary()  # measured already
+    forget_without_models([job], "theory")
+    assert job.summary() is None  # by another study
 
 
 def test_a_recorded_search_counts_as_made(tmp_path):
-    file, cell = tmp_path / "tuning.json", Cell("fedqhd", "CartPole-v1", "homogeneous")
-    assert searched(file) == set()
-    write_record(file, cell, [], {"learner": "online"})
-    assert searched(file) == {cell}
+    cell = Cell("fedqhd", "CartPole-v1", "homogeneous")
+    assert searched(tmp_path) == set()
+    write_record(tmp_path, cell, [], {"learner": "online"})
+    assert searched(tmp_path) == {cell}
     assert resolve({"method": cell.method, "env": cell.env}).setting == cell.setting
 
 
-def test_cost_counts_every_archived_seed_and_runs_none(tmp_path):
+def test_cost_counts_every_archived_seed_and_runs_none(tmp_path, monkeypatch):
     """With what is committed: it belongs to the settings that are."""
+    monkeypatch.setattr(plans, "commit", lambda: "abc1234")
     file = "runs/tuned/MountainCar-v0-fedqhd-homogeneous.jsonl"
     (tmp_path / "results" / file).parent.mkdir(parents=True)
     shutil.copy(ROOT / "results" / file, tmp_path / "results" / file)
-    cell = ("--methods", "fedqhd", "--envs", "MountainCar-v0", "--settings", "homogeneous", "--preset", "tuned")
-    done = fedqhd("reproduce", "cost", "--collect", *cell, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads((tmp_path / "results/cost.json").read_text())
+    plan = Plan(["tuned"], ["fedqhd"], ["MountainCar-v0"], ["homogeneous"], out=tmp_path / "out")
+    reproduce(Cost(), plan, tmp_path / "results", lambda strands, total: 0, print)
+    (row,) = store.read_rows(tmp_path / "results", "cost")
     assert row["seeds"] == 10  # of which three would have been run

@@ -204,7 +204,8 @@ def test_drawing_leaves_a_notebooks_backend_alone(run):
     code = """
 import sys, pathlib, matplotlib
 matplotlib.use("svg")
-from fedqhd.report import ablation, figures, gap, page
+from fedqhd.report import figures, gap, page
+from fedqhd.studies import ablation_figure
 figures.curves(pathlib.Path(sys.argv[1]))
 print(matplotlib.get_backend(), "matplotlib.pyplot" in sys.modules)
 """

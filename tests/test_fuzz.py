@@ -16,13 +16,14 @@ from fedqhd.agents.memory import Replay, Trajectories
 from fedqhd.agents.model import MLP, Readout
 from fedqhd.agents.policy import Policy
 from fedqhd.core import rng as generators
+from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays, write_arrays
 from fedqhd.core.protocols import Transition
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.linalg.ridge import Ridge, compile_teacher, objective
-from fedqhd.runs.config import FIELDS, Config, resolve
+from fedqhd.runs.config import FIELDS, resolve
 
 FILES = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

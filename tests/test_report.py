@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 
-from fedqhd.report import paper, tables
-from fedqhd.report.collect import row
-from fedqhd.runs.settings import SETTINGS
+from fedqhd.core.presets import SETTINGS
+from fedqhd.report.tables import results_markdown
+from fedqhd.studies import main_table, paper, registry, store
+from fedqhd.studies.main import main_row
 from fedqhd.studies.presets import ENVS, METHODS, cells
+from fedqhd.studies.study import Run
 from test_cli import fedqhd
 
 LEVEL = {"CartPole-v1": 400.0, "Acrobot-v1": -100.0, "LunarLander-v3": 150.0, "MountainCar-v0": -130.0}
@@ -19,13 +21,13 @@ BETTER = {"fedqhd": 30.0, "oracle-dqn": 50.0, "truncated-fedavg-qhd": 10.0}
 
 def record(preset, cell, seeds=5):
     worth = LEVEL[cell.env] + BETTER.get(cell.method, 0.0)
-    runs = [
-        {"seed": k, "final_return": worth + k, "greedy_return": worth + 2 * k, "cpu_seconds": 60.0 + k,
-         "wall_seconds": 70.0, "env_steps": 1000, "commit": "abc1234"} for k in range(seeds)
-    ]  # fmt: skip
     learner = "dqn" if "dqn" in cell.method else "least-squares"
-    return {"preset": preset, **cell._asdict(), "command": f"fedqhd train --env {cell.env}", "learner": learner,
-            "episodes": 600, "runs": runs, "failed": []}  # fmt: skip
+    runs = [
+        Run(SimpleNamespace(config=SimpleNamespace(seed=k)),
+            {"final_return": worth + k, "greedy_return": worth + 2 * k, "cpu_seconds": 60.0 + k, "learner": learner,
+             "wall_seconds": 70.0, "env_steps": 1000, "commit": "abc1234"}) for k in range(seeds)
+    ]  # fmt: skip
+    return main_row(preset, cell, {"command": f"fedqhd train --env {cell.env}", "episodes": 600}, runs, [])
 
 
 def write_results(folder):
@@ -39,8 +41,8 @@ def write_results(folder):
          "lo": [LEVEL[r["env"]] * (2 - k / 60) - 20 for k in range(60)],
          "hi": [LEVEL[r["env"]] * (2 - k / 60) + 20 for k in range(60)]} for r in records
     ]  # fmt: skip
-    for name, rows in (("main-runs", records), ("main", [row(r) for r in records]), ("curves", curves)):
-        (folder / f"{name}.json").write_text(json.dumps(rows))
+    for name, rows in (("main", records), ("curves", curves)):
+        store.write(folder, registry.study(name), rows)
     return folder
 
 
@@ -51,13 +53,15 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(results):
-    return tables.results_markdown(results)
+    return results_markdown(results)
 
 
 def test_ours_stands_beside_the_papers_and_the_best_is_bold(text):
     line = next(x for x in text.splitlines() if x.startswith("| `fedqhd` |"))
     assert line.split(" | ")[1].startswith("**432.0** [")
-    assert line.split(" | ")[1].endswith("(466.3)")
+    assert line.split(" | ")[1].endswith("(466.3), 5 of 10 seeds")  # said where there are fewer than meant
+    whole = next(x for x in text.splitlines() if x.startswith("| `oracle-qhd`† |"))
+    assert "of 5 seeds" not in whole
     oracle = next(x for x in text.splitlines() if x.startswith("| `oracle-dqn`† |"))
     assert "**" not in oracle  # better, but an oracle
     dqn = next(x for x in text.splitlines() if x.startswith("| `fedavg-dqn` |"))
@@ -66,12 +70,12 @@ def test_ours_stands_beside_the_papers_and_the_best_is_bold(text):
 
 def test_it_counts_where_fedqhd_is_best(results, text):
     assert "best of the non-oracle methods, or level with the best, in 8 of 8 cells" in text
-    rows = json.loads((results / "main.json").read_text())
+    rows = store.read_rows(results, "main")
     worse = [{**r, "final_return": {**r["final_return"], "iqm": -1e3}} if r["method"] == "fedqhd"
              and r["env"] == "Acrobot-v1" else r for r in rows]  # fmt: skip
-    assert tables.wins([r for r in worse if r["preset"] == "tuned"]) == (6, 8)
+    assert main_table.wins([r for r in worse if r["preset"] == "tuned"]) == (6, 8)
     part = [r for r in worse if r["preset"] == "tuned" and r["method"] != "independent-qhd"]
-    first, second, *_ = tables.standing(part, "tuned")
+    first, second, *_ = main_table.standing(part, "tuned")
     assert "best of the non-oracle methods run so far" in first  # and not of all
     assert second.startswith("Of their 36 cells 8 have not been run")
 
@@ -85,11 +89,11 @@ def test_it_says_where_it_falls_short(text):
 
 
 def test_it_says_how_far_from_the_paper_the_papers_settings_lead(results):
-    rows = [r for r in json.loads((results / "main.json").read_text()) if r["preset"] == "paper"]
+    rows = [r for r in store.read_rows(results, "main") if r["preset"] == "paper"]
     rows = [{**r, "final_return": {"iqm": 400.0, "lo": 350.0, "hi": 450.0}} for r in rows]
-    line = next(x for x in tables.distance_table(rows) if x.startswith("| `fedqhd` |"))
+    line = next(x for x in main_table.distance_table(rows) if x.startswith("| `fedqhd` |"))
     assert line.split(" | ")[1:3] == ["-66.3", "within"]  # the paper has 466.3 and 351.1
-    text = tables.results_markdown(results)
+    text = results_markdown(results)
     assert text.index("Ours less the paper's") > text.index("## Preset `paper`")  # and not of the tuned ones
 
 
@@ -98,10 +102,9 @@ def test_failures_are_told(text):
 
 
 def test_what_is_missing_is_told(results, tmp_path):
-    rows = json.loads((results / "main.json").read_text())
-    (tmp_path / "main.json").write_text(json.dumps([r for r in rows if r["preset"] == "tuned"][:10]))
-    (tmp_path / "main-runs.json").write_text("[]")
-    text = tables.results_markdown(tmp_path)
+    rows = [r for r in store.read_rows(results, "main") if r["preset"] == "tuned"]
+    store.write(tmp_path, registry.study("main"), rows[:10])
+    text = results_markdown(tmp_path)
     assert "preset `tuned`: 42 of 52 cells" in text
     assert "preset `paper`: 52 of 52 cells" in text
 

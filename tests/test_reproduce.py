@@ -17,10 +17,13 @@ from rich.console import Console
 
 from fedqhd.report.policies import film
 from fedqhd.runs.config import FIELDS, resolve
-from fedqhd.studies import tune
+from fedqhd.studies import registry, tune
+from fedqhd.studies import reproduce as making
+from fedqhd.studies.curves import Curves
+from fedqhd.studies.main import main_jobs
+from fedqhd.studies.plan import Plan, apart
 from fedqhd.studies.pool import send
-from fedqhd.studies.presets import METHODS, Cell, cells, job_config, parse_set, seeds, settings, start, tuned
-from fedqhd.studies.suite import Plan, main_jobs
+from fedqhd.studies.presets import METHODS, Cell, cells, parse_set, seeds, settings, start, tuned
 from fedqhd.ui import reproduce as command
 from fedqhd.ui.board import Board
 from fedqhd.ui.cli import make_parser
@@ -33,8 +36,14 @@ TINY = [
 ]  # fmt: skip
 ROW = {
     "preset", "method", "env", "setting", "learner", "seeds", "episodes", "final_return", "greedy_return",
-    "cpu_seconds", "wall_seconds", "env_steps", "commit",
+    "cpu_seconds", "wall_seconds", "env_steps", "commit", "command", "runs", "failed",
 }  # fmt: skip
+
+
+def tiny_plan(folder, **parts):
+    """The plan that the command makes of TINY, with the folders that it keeps such altered runs in."""
+    plan = Plan(out=folder / "runs/reproduce", tuned=Path("tuned"), others=parse_set(TINY), **parts)
+    return apart(plan, folder / "results")
 
 
 def reproduce(what, folder, *args, others=(), **env):
@@ -47,8 +56,9 @@ def table(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduce")
     part = ["--preset", "tuned", "--envs", "CartPole-v1", "--settings", "homogeneous", "--seeds", 0, 1]
     methods = ["--methods", "fedqhd", "truncated-fedavg-qhd", "fedavg-dqn"]
-    plan = Plan(["tuned"], ["fedavg-dqn"], ["CartPole-v1"], ["homogeneous"], [0, 1], folder / "runs/reproduce",
-                folder / "tuned", parse_set(TINY))  # fmt: skip
+    plan, _ = tiny_plan(
+        folder, presets=["tuned"], methods=["fedavg-dqn"], envs=["CartPole-v1"], settings=["homogeneous"], seeds=[0, 1]
+    )
     broken = main_jobs(plan)[0].folder
     broken.mkdir(parents=True)
     (broken / "config.toml").write_text(resolve({"episodes": 5}).to_toml())
@@ -56,7 +66,7 @@ def table(tmp_path_factory):
 
 
 def read(folder, name):
-    return json.loads((folder / "results" / name).read_text())
+    return json.loads((tiny_plan(folder)[1] / name).read_text())["rows"]
 
 
 def test_main_writes_a_row_a_cell(table):
@@ -78,9 +88,9 @@ def test_main_writes_a_row_a_cell(table):
 
 def test_rows_come_from_the_folders_of_ordinary_runs(table):
     folder, _, _, _ = table
-    record = next(r for r in read(folder, "main-runs.json") if r["method"] == "fedqhd")
+    record = next(r for r in read(folder, "main.json") if r["method"] == "fedqhd")
     for run in record["runs"]:
-        (home,) = (folder / "runs/reproduce/tuned/CartPole-v1-fedqhd-homogeneous").glob(f"{run['seed']}-*")
+        (home,) = (tiny_plan(folder)[0].out / "tuned/CartPole-v1-fedqhd-homogeneous").glob(f"{run['seed']}-*")
         summary = json.loads((home / "summary.json").read_text())
         assert {k: run[k] for k in ("final_return", "commit")} == {k: summary[k] for k in ("final_return", "commit")}
         assert {"config.toml", "metrics.jsonl", "models"} <= {p.name for p in home.iterdir()}
@@ -91,7 +101,7 @@ def test_a_run_that_fails_is_recorded_and_the_others_go_on(table):
     folder, broken, _, done = table
     assert done.returncode == 1
     assert "FAILED" in done.stdout
-    (record,) = [r for r in read(folder, "main-runs.json") if r["failed"]]
+    (record,) = [r for r in read(folder, "main.json") if r["failed"]]
     (failed,) = record["failed"]
     assert record["method"] == "fedavg-dqn"
     assert "differs from the run to resume" in failed["error"]
@@ -106,22 +116,22 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(table):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 runs are there, 1 to go" in done.stdout
     assert all(p.stat().st_mtime_ns == mark for p, mark in marks.items())
-    rows, runs = read(folder, "main.json"), read(folder, "main-runs.json")
+    rows = read(folder, "main.json")
     assert [r["seeds"] for r in rows] == [2, 2, 2]
-    assert not any(r["failed"] for r in runs)
+    assert not any(r["failed"] for r in rows)
 
 
 def test_results_can_be_collected_while_runs_go_on(table, tmp_path):
     folder, _, args, _ = table
-    done = reproduce("main", folder, *args, "--seeds", 0, 1, 2, 3, "--collect", "--results", tmp_path)
+    done = reproduce("main", folder, *args, "--seeds", 0, 1, 2, 3, "--collect", "--results", tmp_path / "results")
     assert done.returncode == 0, done.stderr
-    assert {r["seeds"] for r in json.loads((tmp_path / "main.json").read_text())} <= {1, 2}
+    assert {r["seeds"] for r in read(tmp_path, "main.json")} <= {1, 2}
     assert not list(folder.glob("runs/**/3-*"))
 
 
 def test_a_policy_of_the_table_is_filmed_once(table, tmp_path):
     folder, _, _, _ = table
-    plan = Plan(out=folder / "runs/reproduce", tuned=folder / "tuned", others=parse_set(TINY))
+    plan, _ = tiny_plan(folder)
     film(plan, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["CartPole-v1.gif"]
     with Image.open(tmp_path / "CartPole-v1.gif") as gif:
@@ -150,7 +160,7 @@ def test_ctrl_c_leaves_runs_that_go_on(tmp_path):
     _, said = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT
     assert "goes on from its last round" in said
-    (home,) = tmp_path.glob("runs/reproduce/tuned/*/*")
+    (home,) = tmp_path.glob("runs/reproduce/altered/*/tuned/*/*")
     assert not (home / "summary.json").exists()
     assert not (home / "lock").exists()
     again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
@@ -162,9 +172,8 @@ def test_a_run_in_somebody_elses_hands_is_left_to_them(tmp_path):
     import fcntl
 
     part = ["--preset", "paper", "--methods", "fedqhd", "--envs", "CartPole-v1", "--settings", "homogeneous"]
-    plan = Plan(["paper"], ["fedqhd"], ["CartPole-v1"], ["homogeneous"], [0], tmp_path / "runs/reproduce",
-                tmp_path / "tuned", parse_set(TINY))  # fmt: skip
-    (job,) = main_jobs(plan)
+    parts = {"presets": ["paper"], "methods": ["fedqhd"], "envs": ["CartPole-v1"], "settings": ["homogeneous"]}
+    (job,) = main_jobs(tiny_plan(tmp_path, **parts, seeds=[0])[0])
     job.folder.mkdir(parents=True)
     with (job.folder / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -176,7 +185,12 @@ def test_a_run_in_somebody_elses_hands_is_left_to_them(tmp_path):
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ("maim", "what='maim' is unknown (did you mean 'main'?)"),
+        ("maim", "study='maim' is unknown (did you mean 'main'?)"),
+        ("", "STUDY is missing"),
+        ("nowhere:Study", "the module 'nowhere' is not to be found from here"),
+        ("fedqhd.studies.study:Row", "study='fedqhd.studies.study:Row' is no study"),
+        ("fedqhd.studies.cells:CellStudy", "name=''"),
+        ("tune --collect", "collect=True is not possible with tune"),
         ("main --envs CartPole-v2", "envs='CartPole-v2' is unknown"),
         ("main --preset papr", "preset='papr' is unknown"),
         ("main --seeds 100", "seeds=100"),
@@ -231,12 +245,11 @@ def test_tuned_settings_can_be_run_and_dqn_updates_every_four_steps(cell):
 
 
 def test_other_settings_have_other_folders_and_defaults_by_another_name_have_not(tmp_path):
-    cell = Cell("fedqhd", "CartPole-v1", "homogeneous")
-    own = settings("tuned", cell)
-    a, b = (job_config(tmp_path, cell, 0, {**own, **more}).folder for more in ({}, {"sigma": 9.0}))
+    plan, own = Plan(out=tmp_path), settings("tuned", Cell("fedqhd", "CartPole-v1", "homogeneous"))
+    a, b = (plan.job("cell", {**own, **more}, 0).folder for more in ({}, {"sigma": 9.0}))
     assert a != b
-    assert job_config(tmp_path, cell, 0, {**own, "gamma": FIELDS["gamma"].default}).folder == a
-    assert job_config(tmp_path, cell, 1, own).folder.name.partition("-")[2] == a.name.partition("-")[2]
+    assert plan.job("cell", {**own, "gamma": FIELDS["gamma"].default}, 0).folder == a
+    assert plan.job("cell", own, 1).folder.name.partition("-")[2] == a.name.partition("-")[2]
 
 
 def test_the_estimate_counts_what_is_left_by_kind():
@@ -253,18 +266,35 @@ def test_the_estimate_counts_what_is_left_by_kind():
 
 
 @pytest.mark.parametrize(("what", "parts"), [
-    ("all", ["main", "cost", "ablation-dim", "ablation-anchors", "scalability", "robustness"]),
-    ("curves", ["main"]), ("cost", ["cost"]),
+    ("all", ["main", "curves", "cost", "ablation-dim", "ablation-anchors", "scalability", "robustness"]),
+    ("cost", ["cost"]),
 ])  # fmt: skip
 def test_what_each_word_runs(what, parts, monkeypatch):
     ran = []
-    monkeypatch.setattr(command, "reproduce_main", lambda plan, *_: ran.append(("main", plan)) or 0)
-    monkeypatch.setattr(command, "reproduce_study", lambda name, plan, *_: ran.append((name, plan)) or name == "cost")
-    args = make_parser().parse_args(["reproduce", what])
-    assert command.run_reproduce(args) == int("cost" in parts)  # one that fails is told at the end
-    assert [name for name, _ in ran] == parts
-    if what == "curves":
-        assert (ran[0][1].presets, ran[0][1].envs) == (["tuned"], ["CartPole-v1", "LunarLander-v3"])
+    monkeypatch.setattr(making, "reproduce", lambda study, *_: ran.append(study.name) or study.name == "cost")
+    assert (
+        command.run_reproduce(make_parser().parse_args(["reproduce", what])) == 1
+    )  # one that fails is told at the end
+    assert ran == parts
+
+
+def test_curves_are_drawn_of_two_environments_as_tuned():
+    jobs = Curves().jobs(Plan(seeds=[0]))
+    assert {job.config.env for job in jobs} == {"CartPole-v1", "LunarLander-v3"}
+    assert {job.kind.partition(" ")[0] for job in jobs} == {"tuned"}
+
+
+def test_the_list_names_every_study_with_its_cost(tmp_path):
+    done = fedqhd("reproduce", "--list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    for study in registry.every():
+        assert study.about
+        assert f"runs of {study.shares}" in lines[study.name] if study.shares else "about" in lines[study.name]
+        assert study.shares or study.hours > 0
+    root = Path(__file__).parent.parent
+    measured = fedqhd("reproduce", "--list", "--results", root / "results", cwd=tmp_path).stdout
+    assert "about" not in next(line for line in measured.splitlines() if line.startswith("scalability"))
 
 
 # --- the tuner, with made-up outcomes ---
@@ -274,7 +304,7 @@ def drive(monkeypatch, tmp_path, cell, worth):
     """The search of a cell where settings are worth what `worth` says; the jobs it asked for."""
     monkeypatch.setattr(tune, "score", lambda job, summary: worth(job.config))
     jobs = []
-    strand = tune.search(tmp_path, cell, {}, tmp_path / "tuning.json", tmp_path / "tuned")
+    strand = tune.search(Plan(out=tmp_path, tuned=tmp_path / "tuned"), cell, tmp_path)
     job = next(strand)
     while job is not None:
         jobs.append(job)
@@ -304,7 +334,7 @@ def test_what_helps_is_kept_and_combined(monkeypatch, tmp_path):
     assert chosen["round_episodes"] == 10
     assert chosen["lr"] == first.lr / 2
     assert "epsilon_decay" not in chosen  # made no difference
-    (row,) = json.loads((tmp_path / "tuning.json").read_text())
+    (row,) = json.loads((tmp_path / "tune.json").read_text())["rows"]
     assert row["chosen"] == {k: v for k, v in chosen.items() if k not in ("method", "env", "setting")}
     assert len(row["trials"]) == 8
 
@@ -318,7 +348,7 @@ def test_a_find_that_does_not_hold_on_a_second_seed_is_dropped(monkeypatch, tmp_
 def test_a_trial_that_fails_is_not_chosen(monkeypatch, tmp_path):
     cell = Cell("fedqhd", "CartPole-v1", "homogeneous")
     monkeypatch.setattr(tune, "score", lambda job, summary: job.config.action_repeat)
-    strand = tune.search(tmp_path, cell, {}, tmp_path / "tuning.json", tmp_path / "tuned")
+    strand = tune.search(Plan(out=tmp_path, tuned=tmp_path / "tuned"), cell, tmp_path)
     job = next(strand)
     while job is not None:
         fails = job.config.action_repeat == 2
@@ -340,8 +370,10 @@ def test_tune_through_the_command_line(tmp_path):
     part = ["--methods", "fedqhd", "truncated-fedavg-qhd", "--envs", "CartPole-v1", "--settings", "homogeneous"]
     done = reproduce("tune", tmp_path, *part, others=["episodes=12"])
     assert done.returncode == 0, done.stdout + done.stderr
-    (row,) = read(tmp_path, "tuning.json")
+    results = next((tmp_path / "results/altered").iterdir())
+    (row,) = json.loads((results / "tune.json").read_text())["rows"]
     assert 6 <= len(row["trials"]) <= 8
+    assert len(list((results / "runs/tune").iterdir())) == 1
     assert all(t["score"] is not None and t["commit"] for t in row["trials"])
     again = reproduce("tune", tmp_path, *part, others=["episodes=12"])
     assert "0 to go" in again.stdout

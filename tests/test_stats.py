@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedqhd.report import stats
+from fedqhd.studies import stats
 
 METHODS = {"ours": 0.6, "theirs": 0.4}
 

@@ -13,15 +13,19 @@ from fedqhd.agents.model import MLP, Readout
 from fedqhd.agents.policy import load_policy
 from fedqhd.encoders import ENCODERS
 from fedqhd.gap import reference as references
-from fedqhd.report import studies, study_tables
-from fedqhd.report.study_tables import studies as told
 from fedqhd.runs import outcome
 from fedqhd.runs.rounds_log import cpu_seconds_until
-from fedqhd.studies import ablation, robustness, suite
-from fedqhd.studies.archive import EXTRA
+from fedqhd.studies import ablation, ablation_anchors, ablation_dim, ablation_study, robustness, store
+from fedqhd.studies.ablation_anchors import AblationAnchors
+from fedqhd.studies.ablation_dim import AblationDim
+from fedqhd.studies.archive import measured_file
+from fedqhd.studies.cost import Cost
+from fedqhd.studies.main import main_job
+from fedqhd.studies.plan import Plan, apart
 from fedqhd.studies.presets import Cell, parse_set
-from fedqhd.studies.robustness import damaged, endure, factors, quantise
-from fedqhd.studies.suite import DAMAGED, Plan, ablation_jobs, main_job, robustness_jobs, scalability_job
+from fedqhd.studies.reproduce import reproduce
+from fedqhd.studies.robustness import DAMAGED, Robustness, damaged, endure, factors, quantise
+from fedqhd.studies.scalability import Scalability, scalability_job
 from test_cli import fedqhd
 from test_reproduce import TINY
 
@@ -106,29 +110,42 @@ def results(plan):
     return plan.out.parent / "results"
 
 
+def collected(study, plan, results):
+    """The rows of a study after its finished runs are collected, as the command does it, and its table."""
+    reproduce(study, plan, results, lambda strands, total: 0, lambda text: None)
+    rows = store.read_rows(apart(plan, results)[1], study.name)
+    return rows, "\n".join(study.table(rows))
+
+
+def train_all(study, plan, results):
+    for job in study.jobs(apart(plan, results)[0]):
+        if job.summary() is None:
+            api.train(job.config)
+
+
 def test_robustness(plan, results, monkeypatch):
     monkeypatch.setattr(robustness, "AMOUNTS", {"zeroed": (0.0, 1.0), "bits": (32, 1)})
     monkeypatch.setattr(robustness, "EPISODES", 2)
-    jobs = robustness_jobs(plan)
-    assert [job.config.method for job in jobs] == ["fedqhd", "fedqhd", "fedavg-dqn"]
-    assert len(robustness_jobs(dataclasses.replace(plan, presets=["tuned"]))) == 2
-    for job in jobs:
-        api.train(job.config)
-    studies.collect_robustness(plan, results)
-    rows = json.loads((results / "robustness.json").read_text())
+    study = Robustness()
+    assert [job.config.method for job in study.jobs(plan)] == ["fedqhd", "fedqhd", "fedavg-dqn"]
+    assert len(study.jobs(dataclasses.replace(plan, presets=["tuned"]))) == 2
+    train_all(study, plan, results)
+    rows, table = collected(study, plan, results)
     assert len(rows) == 12
     assert {(r["model"], r["preset"]) for r in rows} == {(m, preset) for m, (preset, _) in DAMAGED.items()}
-    run = main_job(plan, "tuned", Cell("fedqhd", "CartPole-v1", "homogeneous"), 0).folder
+    own, _ = apart(plan, results)
+    run = main_job(own, "tuned", Cell("fedqhd", "CartPole-v1", "homogeneous"), 0).folder
     policy = load_policy(run)
     intact = [r["greedy_return"]["iqm"] for r in rows if r["model"] == "fedqhd" and r["amount"] in (0.0, 32)]
     assert intact == [endure(policy, "zeroed", 0.0, 0)] * 2
     gone = next(r for r in rows if r["model"] == "fedqhd" and r["amount"] == 1.0)
     assert gone["greedy_return"]["iqm"] < 20  # all components zeroed: always the first action, and the pole falls
-    assert all(f"| CartPole-v1, {model} |" in "\n".join(told(results)) for model in DAMAGED)
-    kept = run / EXTRA
+    meant = {"fedqhd": 5, "fedqhd, as in the paper": 3, "dqn": 5}
+    assert all(f"| CartPole-v1, {model} (1 of {meant[model]} seeds) |" in table for model in DAMAGED)
+    kept = measured_file(run, study.name)
     kept.write_text(kept.read_text().replace('"zeroed"', '"kept"'))
-    studies.collect_robustness(plan, results)
-    assert any(r["damage"] == "kept" for r in json.loads((results / "robustness.json").read_text()))
+    rows, _ = collected(study, plan, results)
+    assert any(r["damage"] == "kept" for r in rows)
 
 
 def test_scalability_through_the_command_line(plan, results):
@@ -146,56 +163,62 @@ def test_scalability_through_the_command_line(plan, results):
     ]
     done = fedqhd("reproduce", "scalability", *args, "--results", results, "--set", *TINY)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = json.loads((results / "scalability.json").read_text())
+    own, folder = apart(dataclasses.replace(plan, others=parse_set(TINY)), results)
+    rows = store.read_rows(folder, "scalability")
     assert [r["clients"] for r in rows] == [1, 2, 5, 20]
     for r in rows:
-        summary = scalability_job(plan, Cell("fedqhd", "CartPole-v1", "homogeneous"), r["clients"], 0).summary()
+        summary = scalability_job(own, Cell("fedqhd", "CartPole-v1", "homogeneous"), r["clients"], 0).summary()
         assert len(summary["final_return_per_client"]) == r["clients"]
         assert r["final_return"]["mean"] == pytest.approx(summary["final_return"], abs=1e-2)  # four episodes in all
-    assert "| CartPole-v1, homogeneous |" in "\n".join(told(results))
+    assert "| CartPole-v1, homogeneous |" in "\n".join(Scalability().table(rows))
+    assert "(1 of 3 seeds)" in "\n".join(Scalability().table(rows))
+    archived = (folder / "runs/scalability/CartPole-v1-fedqhd-homogeneous.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["settings"].get("clients", 5) for line in archived) == [1, 2, 5, 20]
 
 
 @pytest.mark.parametrize("over", ["D", "m"])
 def test_ablations_without_training_and_with_it(plan, results, over, monkeypatch):
     coarse = dataclasses.replace(references.GRIDS["MountainCar-v0"], points=(41, 41))
-    monkeypatch.setattr(studies, "reference", lambda env: references.reference(env, coarse))
+    monkeypatch.setattr(ablation_study, "reference", lambda env: references.reference(env, coarse))
     monkeypatch.setattr(ablation, "FIT_STATES", 300)
     pairs = {"D": [(8, 32), (16, 64), (32, 128)], "m": [(16, 8), (16, 32), (16, 64)]}
-    monkeypatch.setattr(studies, "DIMENSIONS", pairs["D"])
-    monkeypatch.setattr(studies, "ANCHORS", pairs["m"])
-    monkeypatch.setitem(suite.TRAINED, over, pairs[over][:1])
+    monkeypatch.setattr(ablation_dim, "DIMENSIONS", pairs["D"])
+    monkeypatch.setattr(ablation_anchors, "ANCHORS", pairs["m"])
+    study = {"D": AblationDim, "m": AblationAnchors}[over]()
+    monkeypatch.setattr(type(study), "trained", pairs[over][:1])
+    monkeypatch.setattr(type(study), "variants", ({},))
+    monkeypatch.setattr(type(study), "seeds", (0,))
     small = {"env": "MountainCar-v0", "clients": 2, "episodes": 4, "round_episodes": 2, "eval_episodes": 1,
              "anchor_source": "uniform"}  # fmt: skip
     own = dataclasses.replace(plan, others=small)
-    for job in ablation_jobs(own, over):
-        api.train(job.config)
-    studies.collect_ablation(own, over, results)
-    found = {k: v for k, v in json.loads((results / "ablation.json").read_text()).items() if f"over {over}" in k}
+    train_all(study, own, results)
+    rows, table = collected(study, own, results)
+    found = ablation_study.groups(rows, over)
     assert list(found) == [f"{told} training, over {over}, uniform anchors, lam=0.01" for told in ("without", "after")]
     without, trained = found.values()
-    assert {(r["D"], r["m"], r["compile"]) for r in without["rows"]} == {
+    assert {(r["D"], r["m"], r["compile"]) for r in without} == {
         (*pair, mode) for pair in pairs[over] for mode in ("overwrite", "warm-start")
     }
-    assert len(trained["rows"]) == 2
-    assert bool(without["slopes"]) == (over == "D")
-    assert [p.name for p in (results / "images").glob(f"ablation-{over}-*")] == [
-        f"ablation-{over}-analytic-uniform.png"
-    ]
+    assert len(trained) == 2
+    assert not any("curve" in r for r in rows)  # for charts alone
+    assert bool(ablation_study.slopes_of(without)) == (over == "D")
+    assert ("without training, over D" in table) == (over == "D")
+    images = apart(own, results)[1] / "images"
+    assert [p.name for p in images.glob(f"ablation-{over}-*")] == [f"ablation-{over}-analytic-uniform.png"]
 
 
 def test_cost_is_of_the_main_tables_runs(plan, results):
     own = dataclasses.replace(plan, methods=["independent-qhd"], presets=["tuned"])
-    job = main_job(own, "tuned", Cell("independent-qhd", "CartPole-v1", "homogeneous"), 0)
+    job = main_job(apart(own, results)[0], "tuned", Cell("independent-qhd", "CartPole-v1", "homogeneous"), 0)
     api.train(job.config)
-    studies.collect_cost(own, results)
-    (row,) = json.loads((results / "cost.json").read_text())
+    (row,), table = collected(Cost(), own, results)
     assert row["split_seconds"]["learning"] == pytest.approx(job.summary()["split_seconds"]["learning"], abs=0.01)
     assert row["bytes_up_per_round"] == 0  # alone, nothing travels
     assert row["paper_minutes"] == {"mean": 1.7, "std": 0.1}
     # A few episodes do not make the paper's 466.3: it counts with all that it took.
     whole = job.summary()["cpu_seconds"]
     assert row["until"] == {"return": 466.3, "cpu_seconds": round(whole, 1), "runs": 1, "reached": 0}
-    assert "(1 of 1 not)" in "\n".join(study_tables.cost([row]))
+    assert "(1 of 1 not)" in table
 
 
 def test_cpu_seconds_until_a_return_are_those_of_the_rounds_up_to_it(tmp_path, monkeypatch):

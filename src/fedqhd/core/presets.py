@@ -17,6 +17,8 @@ from fedqhd.core.errors import FedQHDError
 
 CONFIGS = Path(str(resources.files("fedqhd"))) / "configs"
 TUNED = CONFIGS / "tuned"
+SETTINGS = ("homogeneous", "heterogeneous")
+"""One encoder or network for all clients, or one each."""
 PRESETS = ("tuned", "paper")
 PLAIN = "plain"
 """In place of a preset: the environment's own file and nothing else, from which tuning starts."""

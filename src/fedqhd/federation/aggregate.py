@@ -111,12 +111,12 @@ MEAN = Rule("mean")
 RULES: Mapping[str, Rule] = {
     rule.name: rule
     for rule in (
-        MEAN,
         Rule("auto", select=near_the_centre),
-        Rule("multi-krum", select=multi_krum),
+        MEAN,
         Rule("median", by_rows(median)),
         Rule("trimmed-mean", by_rows(trimmed_mean)),
         Rule("geometric-median", by_rows(geometric_median)),
+        Rule("multi-krum", select=multi_krum),
     )
 }
 

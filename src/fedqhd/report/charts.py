@@ -11,9 +11,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedqhd.report import paper
-from fedqhd.report.tables import Rows, of, scores
+from fedqhd.studies import paper
 from fedqhd.studies.ablation import MODES, slope
+from fedqhd.studies.main_table import scores
+from fedqhd.studies.markdown import Rows, of
 from fedqhd.studies.presets import METHODS
 
 # Okabe and Ito's colours, told apart by everybody, and a dash of its own for each method besides.

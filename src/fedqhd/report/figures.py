@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 
 from fedqhd.core.files import write_bytes
-from fedqhd.core.protocols import Array
-from fedqhd.runs.outcome import training_returns
+from fedqhd.runs.outcome import smooth, training_returns
 
 SMOOTH = 20
-
-
-def smooth(y: Array, width: int) -> Array:
-    """Mean of the last `width` values; of fewer at the start."""
-    total = np.cumsum(np.insert(y, 0, 0.0))
-    low = np.maximum(np.arange(1, len(y) + 1) - width, 0)
-    return (total[1:] - total[low]) / (np.arange(1, len(y) + 1) - low)
 
 
 def curves(folder: Path) -> Path:

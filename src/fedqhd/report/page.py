@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedqhd.core.presets import PRESETS
-from fedqhd.report import charts, paper
-from fedqhd.report.collect import read_json
-from fedqhd.report.tables import TITLES, Rows, best, of, standing
-from fedqhd.runs.settings import SETTINGS
+from fedqhd.core.presets import PRESETS, SETTINGS
+from fedqhd.report import charts
+from fedqhd.report.collect import ablations, alterations, read_rows
+from fedqhd.studies import paper
+from fedqhd.studies.main_table import TITLES, best, measured, standing
+from fedqhd.studies.markdown import Rows, of
 from fedqhd.studies.presets import ENVS, METHODS
 
 LEGEND = """<p>★ best non-oracle; † oracle, which pools the data of all clients; interquartile mean over seeds, in
@@ -135,7 +136,7 @@ def cost_tab(draw: Pictures, rows: Rows, costs: Rows) -> Tab:
 def ablation_tab(draw: Pictures, found: Mapping[str, Mapping[str, Any]]) -> Tab:
     parts = []
     for key, one in found.items():
-        over = "m" if "over m" in key else "D"
+        over = one["over"]
         drawn = [draw.chart(charts.ablation(one["rows"], over, value, name), f"{name}: {key}")
                  for value, name in (("gap_rms", "Q-error"), ("greedy", "Policy value"))]  # fmt: skip
         parts += [f"<h2>{escape(key[0].upper() + key[1:])}</h2>", gallery(drawn)]
@@ -204,14 +205,15 @@ def settings_tab(records: Rows) -> Tab:
 
 
 def tabs_of(results: Path, draw: Pictures) -> list[Tab]:
-    rows, records, curves = (read_json(results / f"{n}.json") for n in ("main", "main-runs", "curves"))
-    scalability, robustness = (read_json(results / f"{n}.json") for n in ("scalability", "robustness"))
-    ablations = read_json(results / "ablation.json")
+    records, curves = (read_rows(results, name) for name in ("main", "curves"))
+    rows = measured(records)
+    scalability, robustness = (read_rows(results, name) for name in ("scalability", "robustness"))
+    ablated = ablations(results)
     found = [
         main_tab(draw, rows, records),
         curves_tab(draw, curves) if curves else None,
-        cost_tab(draw, rows, read_json(results / "cost.json")),
-        ablation_tab(draw, ablations) if ablations else None,
+        cost_tab(draw, rows, read_rows(results, "cost")),
+        ablation_tab(draw, ablated) if ablated else None,
         scalability_tab(draw, scalability) if scalability else None,
         robustness_tab(draw, robustness) if robustness else None,
         policies_tab(results / "policies"),
@@ -224,10 +226,11 @@ def page(results: Path) -> tuple[str, Pictures]:
     """The page, and its charts by themselves."""
     draw = Pictures()
     tabs = tabs_of(results, draw)
-    rows = read_json(results / "main.json")
+    rows = measured(read_rows(results, "main"))
     commits = ", ".join(sorted({c for r in rows for c in r["commit"].split(", ")}))
     intro = (f"<p>Federated Q-learning in function space, beside the paper's figures. {len(rows)} cells, measured at "
              f"{escape(commits)}. Made by <code>fedqhd report</code>.</p>")  # fmt: skip
+    intro = "".join(f"<p><strong>{escape(text)}</strong></p>" for text in alterations(results)) + intro
     buttons = "\n".join(
         f'<button role="tab" id="{t.name}" aria-controls="panel-{t.name}" aria-selected="{str(k == 0).lower()}">'
         f"{escape(t.title)}</button>" for k, t in enumerate(tabs)

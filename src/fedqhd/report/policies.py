@@ -6,8 +6,9 @@ from pathlib import Path
 
 from fedqhd.agents.policy import load_policy
 from fedqhd.report.play import play
+from fedqhd.studies.main import main_job
+from fedqhd.studies.plan import Plan
 from fedqhd.studies.presets import ENVS, Cell
-from fedqhd.studies.suite import Plan, main_job
 
 SHOWN = (Cell("fedqhd", "", "heterogeneous"), Cell("fedqhd", "", "homogeneous"))
 

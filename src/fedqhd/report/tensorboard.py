@@ -6,19 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.report.collect import read_json
+from fedqhd.report.collect import alterations, read_rows
+from fedqhd.studies.main_table import measured
 
 Point = tuple[str, str, int, float]
 
 
 def points(results: Path) -> Iterator[Point]:
     """(run, tag, step, value): a run is a method in a preset and setting, its tags are environments."""
-    for c in read_json(results / "curves.json"):
-        run = f"{c['preset']}/{c['method']}-{c['setting']}"
+    mark = "altered/" if alterations(results) else ""
+    for c in read_rows(results, "curves"):
+        run = f"{mark}{c['preset']}/{c['method']}-{c['setting']}"
         for k, value in enumerate(c["iqm"]):
             yield run, f"training return/{c['env']}", c["every"] * (k + 1), value
-    for r in read_json(results / "main.json"):
-        run = f"{r['preset']}/{r['method']}-{r['setting']}"
+    for r in measured(read_rows(results, "main")):
+        run = f"{mark}{r['preset']}/{r['method']}-{r['setting']}"
         for name in ("final_return", "greedy_return"):
             yield run, f"{name}/{r['env']}", r["episodes"], r[name]["iqm"]
         for name in ("cpu_seconds", "wall_seconds"):

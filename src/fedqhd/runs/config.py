@@ -12,7 +12,7 @@ from fedqhd.agents.learner import LEARNERS
 from fedqhd.core import named, presets
 from fedqhd.core.config import Config, defaults_of
 from fedqhd.core.errors import FedQHDError, nearest
-from fedqhd.core.presets import PLAIN, PRESETS
+from fedqhd.core.presets import PLAIN, PRESETS, SETTINGS
 from fedqhd.core.registry import Registry
 from fedqhd.core.settings import Settings, check_value, coerced, fields_of, groups_of, type_of
 from fedqhd.encoders.settings import EncoderSettings
@@ -22,7 +22,7 @@ from fedqhd.envs.scaling import ScalingSettings
 from fedqhd.federation.method import METHODS, LearnerSettings, Method
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.wrappers.settings import WRAPPERS
-from fedqhd.runs.settings import SETTINGS, RunSettings
+from fedqhd.runs.settings import RunSettings
 
 log = logging.getLogger(__name__)
 

@@ -40,6 +40,13 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
     return returns
 
 
+def smooth(y: Array, width: int) -> Array:
+    """Mean of the last `width` values; of fewer at the start."""
+    total = np.cumsum(np.insert(y, 0, 0.0))
+    low = np.maximum(np.arange(1, len(y) + 1) - width, 0)
+    return (total[1:] - total[low]) / (np.arange(1, len(y) + 1) - low)
+
+
 def final_returns(returns: Array) -> Array:
     """Each client's mean over the LAST episodes that it played; NaN for one that played none."""
     last = [row[~np.isnan(row)][-LAST:] for row in returns]

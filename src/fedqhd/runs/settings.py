@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedqhd.core.presets import SETTINGS
 from fedqhd.core.settings import Settings
 from fedqhd.core.settings import setting as define  # one of the settings is called `setting`
 from fedqhd.federation.method import METHODS
 
-SETTINGS = ("homogeneous", "heterogeneous")
 ENGINES = ("auto", "local", "process", "flower")
 
 

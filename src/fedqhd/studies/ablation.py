@@ -31,10 +31,8 @@ from fedqhd.gap.measure import HELD_OUT, run_config
 from fedqhd.gap.states import sample
 from fedqhd.linalg.ridge import Ridge
 from fedqhd.runs import exchange
-from fedqhd.runs.config import resolve
+from fedqhd.studies.presets import plain
 
-DIMENSIONS = [(D, 4 * D) for D in (16, 32, 64, 128, 256, 512, 1024, 2048)]
-ANCHORS = [(512, m) for m in (51, 128, 256, 384, 512, 640, 768, 1024, 2048)]
 MODES = ("overwrite", "warm-start")
 CLIENTS = 3
 FIT_STATES = 8192
@@ -85,7 +83,7 @@ class Setting:
 
 def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[str, Any]]:
     """A row for each mode of compilation: the gap of one exchange of oracles, its greedy return, the learning curve."""
-    c = resolve({**_given(setting.config), "dims": [D], "anchors": m}, preset="plain")
+    c = plain({**_given(setting.config), "dims": [D], "anchors": m})
     with threadpool_limits(1):
         env = make_env(c.env, repeat=c.action_repeat)
         states = make_anchors(c.anchor_source, m, "", env, setting.scaler, rng.generator(c.seed, rng.PUBLIC, "anchors"))

@@ -1,27 +1,65 @@
-"""Finished runs in a form to commit: what their folders say, without models. Who has it need not run them again."""
+"""Finished runs in a form to commit: settings, seed, commit and what their folders say, without models.
+
+A run is found in it by its settings and its seed, so whoever has the archive need not run it again.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
+from fedqhd.runs.config import FIELDS
 from fedqhd.runs.rounds_log import NAME as ROUNDS
-from fedqhd.studies.pool import Job, Strand
+from fedqhd.studies.pool import Job, Strand, send
 
 METRICS = "metrics.jsonl"
-EXTRA = "robustness.json"
-"""What a study found out with a run's models, while it had them."""
+RUNS = "runs"
+"""The folder of the archive in that of the results."""
+CHANGED = "-changed"
+"""How the commit of a run from uncommitted code ends."""
+Line = Mapping[str, Any]
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """All settings that a run's outcome depends on, besides its seed, as JSON has them."""
+    every = {k: v for k, v in config.values.items() if k not in ("seed", "engine", "out")}
+    return json.loads(json.dumps(every))
+
+
+def default_of(name: str) -> Any:
+    """What a setting is where none is recorded, as JSON has it."""
+    return json.loads(json.dumps(FIELDS[name].default))
+
+
+def recorded(config: Config) -> dict[str, Any]:
+    """The settings of a run that differ from the defaults."""
+    return {k: v for k, v in settings_of(config).items() if v != default_of(k)}
+
+
+def find(lines: Iterable[dict[str, Any]], config: Config) -> dict[str, Any] | None:
+    """The archived run with this seed and these settings; a setting that is not recorded had its default."""
+    wanted = settings_of(config)
+
+    def had(line: Line, name: str) -> Any:
+        value = line["settings"].get(name, default_of(name))
+        # Where all clients are alike, the first of what is cycled counts; older records have all of it.
+        return value[: len(wanted[name])] if FIELDS[name].metadata["cycled"] else value
+
+    same_seed = (line for line in lines if line["seed"] == config.seed)
+    return next((x for x in same_seed if all(had(x, k) == v for k, v in wanted.items())), None)
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def write_lines(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(file: Path, rows: Iterable[Line]) -> None:
     write_bytes(file, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
 
 
@@ -30,21 +68,31 @@ def short(x: float) -> float:
     return int(x) if x == int(x) else round(x, 1)
 
 
-def packed(folder: Path) -> dict[str, Any]:
-    """A run in a line: its summary, each client's returns by round, what each round took."""
+def measured_file(folder: Path, study: str) -> Path:
+    """Where a run's folder keeps what a study measured with the run's models."""
+    return folder / f"measured-{study}.json"
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """What studies measured with a run's models, by the name of the study."""
+    files = sorted(folder.glob("measured-*.json"))
+    return {f.stem.removeprefix("measured-"): json.loads(f.read_text()) for f in files}
+
+
+def packed(job: Job) -> dict[str, Any]:
+    """A run in a line: its settings, its summary, each client's returns by round, what each round took."""
     returns: dict[str, list[list[float]]] = {}
-    for row in read_lines(folder / METRICS):
+    for row in read_lines(job.folder / METRICS):
         rounds = returns.setdefault(str(row["client"]), [])
         rounds += [[] for _ in range(len(rounds), row["round"] + 1)]
         rounds[row["round"]].append(short(row["return"]))
-    extra = folder / EXTRA
-    return {
-        "run": folder.name,
-        "summary": json.loads((folder / "summary.json").read_text()),
-        "returns": returns,
-        "cpu_seconds": [row["cpu_seconds"] for row in read_lines(folder / ROUNDS)],
-        **({"extra": json.loads(extra.read_text())} if extra.exists() else {}),
-    }
+    summary = json.loads((job.folder / "summary.json").read_text())
+    found = {
+        "seed": job.config.seed, "commit": summary["commit"], "settings": recorded(job.config), "summary": summary,
+        "returns": returns, "cpu_seconds": [row["cpu_seconds"] for row in read_lines(job.folder / ROUNDS)],
+    }  # fmt: skip
+    extra = measured(job.folder)
+    return {**found, "extra": extra} if extra else found
 
 
 def metrics(returns: Mapping[str, list[list[float]]]) -> Iterator[dict[str, Any]]:
@@ -54,60 +102,99 @@ def metrics(returns: Mapping[str, list[list[float]]]) -> Iterator[dict[str, Any]
             yield {"round": k, "client": int(client), "episode": episode, "return": value}
 
 
-def unpack(line: Mapping[str, Any], folder: Path) -> None:
+def unpack(line: Line, folder: Path) -> None:
     """The folder of a run, as far as the archive has it. The summary comes last: with it a run counts as finished."""
     write_lines(folder / METRICS, metrics(line["returns"]))
     write_lines(folder / ROUNDS, ({"round": k, "cpu_seconds": x} for k, x in enumerate(line["cpu_seconds"])))
-    if "extra" in line:
-        write_bytes(folder / EXTRA, json.dumps(line["extra"]).encode())
+    for study, extra in line.get("extra", {}).items():
+        write_bytes(measured_file(folder, study), json.dumps(extra).encode())
     write_bytes(folder / "summary.json", (json.dumps(line["summary"], indent=2) + "\n").encode())
 
 
-def by_file(archive: Path, out: Path, folders: Iterable[Path]) -> dict[Path, set[Path]]:
-    """One file for all runs of a cell, of whatever settings, and those of the folders that belong there."""
-    found: dict[Path, set[Path]] = {}
-    for folder in folders:
-        cell = folder.parent.relative_to(out)
-        found.setdefault(archive / cell.with_name(f"{cell.name}.jsonl"), set()).add(folder)
-    return found
-
-
-def forget_without_models(jobs: Iterable[Job]) -> None:
-    """Runs from an archive have no models: where those are needed, and nobody has measured them, it is run again."""
+def forget_without_models(jobs: Iterable[Job], study: str) -> None:
+    """Runs from an archive have no models: those that the study has not measured yet are run again."""
     for folder in {job.folder for job in jobs}:
-        if not (folder / "models").exists() and not (folder / EXTRA).exists():
+        if not (folder / "models").exists() and not measured_file(folder, study).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def restore(archive: Path, out: Path, jobs: Iterable[Job]) -> int:
-    """Make the folders of those runs that are archived and not here; how many."""
-    found = 0
-    missing = (job.folder for job in jobs if job.summary() is None)
-    for file, folders in by_file(archive, out, missing).items():
-        lines = {line["run"]: line for line in read_lines(file)}
+@dataclass(frozen=True)
+class Archive:
+    """The runs in `home`, a file for each cell, which later runs are added to.
+
+    `out` is the folder that all runs have theirs in. `beside` is a second archive, in which runs are found but which
+    is left as it is. With `published`, runs from uncommitted code are not taken in.
+    """
+
+    home: Path
+    out: Path
+    beside: Path | None = None
+    published: bool = True
+
+    def place(self, job: Job) -> Path:
+        """The file of a run, relative to the archive: that of its cell, with runs of whatever settings."""
+        cell = job.folder.parent.relative_to(self.out)
+        return cell.with_name(f"{cell.name}.jsonl")
+
+    def by_place(self, jobs: Iterable[Job]) -> dict[Path, list[Job]]:
+        found: dict[Path, dict[Path, Job]] = {}
+        for job in jobs:
+            found.setdefault(self.place(job), {})[job.folder] = job
+        return {place: list(here.values()) for place, here in found.items()}
+
+    def restore(self, jobs: Iterable[Job]) -> int:
+        """Make the folders of those runs that are archived and not here; how many."""
+        found = 0
+        for place, missing in self.by_place(job for job in jobs if job.summary() is None).items():
+            lines = [line for home in (self.home, self.beside) if home for line in read_lines(home / place)]
+            for job in missing:
+                if (line := find(lines, job.config)) is not None:
+                    unpack(line, job.folder)
+                    found += 1
+        return found
+
+    def store(self, jobs: Iterable[Job]) -> None:
+        """Add those runs that are finished and new, and to those that are there what was measured since."""
+        for place, here in self.by_place(job for job in jobs if self.takes(job)).items():
+            lines, before = read_lines(self.home / place), read_lines(self.beside / place) if self.beside else []
+            changed = False
+            for job in here:
+                old = find(lines, job.config)
+                known = old or find(before, job.config)
+                if known is not None and known.get("extra", {}).keys() >= measured(job.folder).keys():
+                    continue
+                if old is None:
+                    lines.append(packed(job))
+                else:
+                    old["extra"] = {**old.get("extra", {}), **measured(job.folder)}
+                changed = True
+            if changed:
+                write_lines(self.home / place, sorted(lines, key=lambda x: x["seed"]))
+
+    def takes(self, job: Job) -> bool:
+        summary = job.summary()
+        return summary is not None and not (self.published and summary["commit"].endswith(CHANGED))
+
+    def kept(self, strand: Strand) -> Strand:
+        """Runs that are taken from the archive where they are there, and else archived as soon as they are finished."""
+        job = next(strand, None)
+        while job is not None:
+            self.restore([job])
+            summary = yield job
+            self.store([job])
+            job = send(strand, summary)
+
+    def set_aside(self, jobs: Iterable[Job], altered: Path) -> int:
+        """Move runs that uncommitted code finished to a folder of their own, so that they are made again; how many."""
+        folders = {job.folder for job in jobs if job.summary() is not None and not self.takes(job)}
         for folder in folders:
-            if folder.name in lines:
-                unpack(lines[folder.name], folder)
-                found += 1
-    return found
+            target = altered / folder.relative_to(self.out)
+            shutil.rmtree(target, ignore_errors=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(target)
+        return len(folders)
 
-
-def store(archive: Path, out: Path, jobs: Iterable[Job]) -> None:
-    """Add those runs that are finished and new."""
-    finished = (job.folder for job in jobs if job.summary() is not None)
-    for file, folders in by_file(archive, out, finished).items():
-        before = {line["run"]: line for line in read_lines(file)}
-        lines = {**before, **{f.name: packed(f) for f in folders if worth(f, before.get(f.name))}}
-        if lines != before:
-            write_lines(file, [lines[name] for name in sorted(lines, key=lambda n: (int(n.partition("-")[0]), n))])
-
-
-def kept(archive: Path, out: Path, job: Job) -> Strand:
-    """A run that is archived as soon as it is finished: whatever ends those after it, it is there."""
-    yield job
-    store(archive, out, [job])
-
-
-def worth(folder: Path, before: Mapping[str, Any] | None) -> bool:
-    """Whether it has anything that the archive has not."""
-    return before is None or ("extra" not in before and (folder / EXTRA).exists())
+    def core_hours(self, places: Iterable[str]) -> float:
+        """CPU hours of all archived runs of these folders."""
+        files = (f for place in places for f in (self.home / place).glob("*.jsonl"))
+        return sum(line["summary"]["cpu_seconds"] for f in files for line in read_lines(f)) / 3600

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -12,10 +10,9 @@ from typing import Any, NamedTuple
 from fedqhd.core import presets
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.presets import PLAIN, TUNED
+from fedqhd.core.presets import PLAIN, SETTINGS, TUNED
 from fedqhd.federation.method import METHODS as KINDS
 from fedqhd.runs.config import FIELDS, resolve
-from fedqhd.runs.settings import SETTINGS
 
 ENVS = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MountainCar-v0")
 METHODS = tuple(kind.name for kind in sorted(KINDS.all(), key=lambda kind: kind.style.rank))
@@ -53,6 +50,12 @@ def cells(
 def seeds(preset: str, cell: Cell) -> range:
     """The reporting seeds; those from 100 on are for tuning."""
     return range(3 if preset == "paper" else KINDS.find(cell.source.method).seeds)
+
+
+def plain(given: Mapping[str, Any]) -> Config:
+    """The settings of a run of a study: those given, as far as they matter to it, over the environment's file in
+    configs/ and nothing else."""
+    return resolve({}, preset=PLAIN, shared=given)
 
 
 def given(cell: Cell) -> dict[str, Any]:
@@ -96,16 +99,6 @@ def settings(preset: str, cell: Cell, folder: Path = TUNED) -> dict[str, Any]:
     if preset == "paper":
         return paper(cell.source)
     return tuned(cell, folder) or start(cell.source)
-
-
-def job_config(out: Path, cell: Cell, seed: int, own: Mapping[str, Any]) -> Config:
-    """A run of a cell in a folder that is its own: other settings, another folder."""
-    c = resolve({"seed": seed, "engine": "local"}, preset=PLAIN, shared=own)
-    others = {k: v for k, v in c.values.items() if v != FIELDS[k].default}
-    for name in ("seed", "engine", "out"):
-        others.pop(name, None)
-    mark = zlib.crc32(json.dumps(others, sort_keys=True).encode())
-    return c.replace(out=str(out / cell.source.name / f"{seed}-{mark:08x}"))
 
 
 def parse_set(words: Sequence[str]) -> dict[str, Any]:

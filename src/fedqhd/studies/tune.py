@@ -17,12 +17,16 @@ import tomli_w
 
 from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
-from fedqhd.core.presets import PLAIN, read_toml
+from fedqhd.core.presets import PLAIN, TUNED, read_toml
 from fedqhd.federation.method import method_of
 from fedqhd.runs.config import FIELDS, resolve
 from fedqhd.runs.outcome import training_returns
+from fedqhd.studies import store
+from fedqhd.studies.archive import Archive
+from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job, Strand
-from fedqhd.studies.presets import Cell, given, job_config, start
+from fedqhd.studies.presets import Cell, given, plain, start
+from fedqhd.studies.study import Study
 
 SEEDS = (100, 101)
 TRIALS = 8
@@ -65,11 +69,11 @@ def exchange(c: Config) -> Settings:
 LEVERS = (how_it_learns, kept_actions, step, exploration, exchange)
 
 
-def trial(out: Path, cell: Cell, seed: int, own: Mapping[str, Any], others: Mapping[str, Any]) -> Job:
-    full = resolve({}, preset=PLAIN, shared={**own, **others})
-    short = max(2, round(LENGTH * full.episodes))
-    config = job_config(out / "tune", cell, seed, {**own, **others, "episodes": short})
-    return Job(f"{cell.env} {cell.method} {cell.setting}, seed {seed}", f"tune {cell.name}", config)
+def trial(plan: Plan, cell: Cell, seed: int, own: Mapping[str, Any]) -> Job:
+    full = plain({**own, **plan.others})
+    short = {**own, **plan.others, "episodes": max(2, round(LENGTH * full.episodes))}
+    name = f"{cell.env} {cell.method} {cell.setting}, seed {seed}"
+    return plan.job(f"tune/{cell.source.name}", short, seed, name, f"tune {cell.name}")
 
 
 def score(job: Job, summary: Mapping[str, Any]) -> float:
@@ -78,7 +82,7 @@ def score(job: Job, summary: Mapping[str, Any]) -> float:
     return float((np.nanmean(returns[:, -max(1, summary["episodes"] // 3) :]) + summary["greedy_return"]) / 2)
 
 
-def search(out: Path, cell: Cell, others: Mapping[str, Any], record: Path, tuned: Path) -> Strand:
+def search(plan: Plan, cell: Cell, results: Path) -> Strand:
     """The trials of a cell; its choice is written when it is made."""
     best = first = start(cell)
     trials: list[dict[str, Any]] = []
@@ -92,7 +96,7 @@ def search(out: Path, cell: Cell, others: Mapping[str, Any], record: Path, tuned
         return value
 
     def attempt(own: Settings, seed: int) -> Strand:
-        job = trial(out, cell, seed, own, others)
+        job = trial(plan, cell, seed, own)
         came = yield job
         values[seed, json.dumps(own, sort_keys=True)] = note(job, own, came)
 
@@ -103,7 +107,7 @@ def search(out: Path, cell: Cell, others: Mapping[str, Any], record: Path, tuned
 
     yield from attempt(first, SEEDS[0])
     for lever in LEVERS:
-        changed = {**best, **lever(resolve({}, preset=PLAIN, shared={**best, **others}))}
+        changed = {**best, **lever(plain({**best, **plan.others}))}
         yield from attempt(changed, SEEDS[0])
         if value(changed, SEEDS[0]) > value(best, SEEDS[0]):
             best = changed
@@ -112,8 +116,8 @@ def search(out: Path, cell: Cell, others: Mapping[str, Any], record: Path, tuned
             yield from attempt(own, SEEDS[1])
         if sum(value(best, s) for s in SEEDS) <= sum(value(first, s) for s in SEEDS):
             best = first
-    write_choice(tuned, cell, best)
-    write_record(record, cell, trials, best)
+    write_choice(chosen_folder(plan, results), cell, best)
+    write_record(results, cell, trials, best, plan.alteration)
 
 
 def write_choice(folder: Path, cell: Cell, best: Settings) -> None:
@@ -123,20 +127,54 @@ def write_choice(folder: Path, cell: Cell, best: Settings) -> None:
     own = {k: v for k, v in best.items() if k in FIELDS and k not in given(cell)}
     tables.setdefault(cell.method, {})[cell.setting] = own
     head = (
-        f"# Chosen by `fedqhd reproduce tune`, over configs/{cell.env}.toml; its trials are in results/tuning.json.\n\n"
+        f"# Chosen by `fedqhd reproduce tune`, over configs/{cell.env}.toml; its trials are in results/tune.json.\n\n"
     )
     write_bytes(file, (head + tomli_w.dumps(dict(sorted(tables.items())))).encode())
 
 
-def searched(file: Path) -> set[Cell]:
+def chosen_folder(plan: Plan, results: Path) -> Path:
+    """Where the choices are written: what the package comes with is not replaced by those of altered trials."""
+    return results / "tuned" if plan.alterations and plan.tuned == TUNED else plan.tuned
+
+
+def searched(results: Path) -> set[Cell]:
     """The cells whose trials are recorded."""
-    return {Cell(r["method"], r["env"], r["setting"]) for r in (json.loads(file.read_text()) if file.exists() else [])}
+    return {Cell(r["method"], r["env"], r["setting"]) for r in store.read_rows(results, Tune.name)}
 
 
-def write_record(file: Path, cell: Cell, trials: list[dict[str, Any]], best: Settings) -> None:
-    rows = json.loads(file.read_text()) if file.exists() else []
-    rows = [r for r in rows if {k: r[k] for k in given(cell)} != given(cell)]
+def write_record(results: Path, cell: Cell, trials: list[dict[str, Any]], best: Settings, alteration: str = "") -> None:
     chosen = {k: v for k, v in best.items() if k not in given(cell)}
-    rows.append({**given(cell), "chosen": chosen, "trials": trials})
-    rows.sort(key=lambda r: (r["env"], r["setting"], r["method"]))
-    write_bytes(file, (json.dumps(rows, indent=1) + "\n").encode())
+    store.merge(results, Tune(), [{**given(cell), "chosen": chosen, "trials": trials}], alteration)
+
+
+class Tune(Study):
+    """A row for each cell: its trials and what was chosen. The choices are also settings, in configs/tuned."""
+
+    name = "tune"
+    about = "the settings of preset `tuned`: eight quarter-length trials a cell, on seeds that are not reported"
+    hours = 1.9
+    key = ("method", "env", "setting")
+    in_results = True
+    can_collect = False
+
+    def left(self, plan: Plan, results: Path) -> tuple[list[Cell], int]:
+        """The cells that are not tuned yet, and how many are."""
+        every = list(dict.fromkeys(c.source for c in plan.cells))
+        before = searched(results)
+        cells = [c for c in every if c not in before]
+        return cells, len(every) - len(cells)
+
+    def notes(self, plan: Plan, results: Path) -> list[str]:
+        _, done = self.left(plan, results)
+        before = [f"{done} cells are tuned already: they are in {store.file_of(results, self.name)}"] if done else []
+        return [*before, f"what is chosen is written to {chosen_folder(plan, results)}"]
+
+    def strands(self, plan: Plan, archive: Archive, results: Path) -> tuple[list[Strand], int]:
+        cells, _ = self.left(plan, results)
+        return [archive.kept(search(plan, cell, results)) for cell in cells], TRIALS * len(cells)
+
+    def meant(self, row: Mapping[str, Any]) -> int:
+        return 1  # a search has its own seeds
+
+    def order(self, row: Mapping[str, Any]) -> Any:
+        return row["env"], row["setting"], row["method"]

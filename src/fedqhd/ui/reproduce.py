@@ -1,54 +1,40 @@
-"""`fedqhd reproduce`: every table and figure of the paper, run by run; and `fedqhd report`, what came of it."""
+"""`fedqhd reproduce`: studies by name, run by run; and `fedqhd report`, what came of them."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedqhd.core.errors import FedQHDError
-from fedqhd.core.presets import PRESETS, TUNED
-from fedqhd.runs.settings import SETTINGS
-from fedqhd.studies.presets import ENVS, METHODS, parse_set
+from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.presets import PRESETS, SETTINGS, TUNED
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedqhd.studies.pool import Job, Strand
-    from fedqhd.studies.suite import Plan
-
-WHAT = {
-    "main": "the main table: all methods, environments and settings, in both presets",
-    "tune": "the settings of preset `tuned`: eight quarter-length trials a cell, on seeds that are not reported",
-    "cost": "where the time of the main table's runs went, on three seeds, and what travelled",
-    "curves": "learning curves on CartPole and LunarLander, of the main table's runs",
-    "ablation-dim": "the federation gap as D grows, without training and with it",
-    "ablation-anchors": "the same as the number of anchors passes D",
-    "scalability": "FedQHD with 1, 2, 5 and 20 clients",
-    "robustness": "policies with damaged hypervectors and fewer bits, beside a DQN's",
-    "all": "all of these but tune",
-}
-
-ARCHIVE = "runs"
-"""Where result files have the runs behind them, in their folder."""
+    from fedqhd.studies.plan import Plan
+    from fedqhd.studies.pool import Strand
 
 
 def add_reproduce(commands: Any) -> None:
-    listed = "; ".join(f"{name}: {text}" for name, text in WHAT.items())
     p = commands.add_parser(
-        "reproduce", help="every table and figure of the paper", allow_abbrev=False,
-        description=f"Run what is behind the paper's tables and figures, one run a core. {listed}. What is finished is "
-        "not run again, what was cut off goes on; result files are written from the runs' folders.",
+        "reproduce", help="every table and figure of the paper, and our own", allow_abbrev=False,
+        description="Make the runs of a study, one a core, and write its result file, table and charts. --list names "
+        "all studies; `all` stands for those of the paper; module:Class for one that you wrote. What is finished is "
+        "not run again, what was cut off goes on. Runs with --set or from uncommitted code are kept apart, in "
+        "RESULTS/altered/.",
     )  # fmt: skip
-    p.add_argument("what", metavar="WHAT", help=", ".join(WHAT))
-    for name, choices in (("preset", PRESETS), ("methods", METHODS), ("envs", ENVS), ("settings", SETTINGS)):
-        only = f"only these of {', '.join(choices)}"
-        p.add_argument(f"--{name}", nargs="+", default=list(choices), metavar=name.rstrip("s").upper(), help=only)
+    p.add_argument("study", metavar="STUDY", nargs="?", default="", help="a name of --list, all, or module:Class")
+    p.add_argument("--list", action="store_true", help="name all studies, and what they cost in core-hours")
+    for name, only in (
+        ("preset", f"these of {', '.join(PRESETS)}"),
+        ("methods", "these methods, such as fedqhd"),
+        ("envs", "these environments, such as CartPole-v1"),
+        ("settings", f"these of {', '.join(SETTINGS)}"),
+    ):
+        p.add_argument(f"--{name}", nargs="+", default=[], metavar=name.rstrip("s").upper(), help=f"only {only}")
     p.add_argument(
-        "--seeds", nargs="+", type=int, default=None, metavar="SEED", help="only these (3, 5 or 10 from 0 on)"
+        "--seeds", nargs="+", type=int, default=None, metavar="SEED", help="only these (as many as the study has)"
     )
     p.add_argument("--collect", action="store_true", help="run nothing, write the result files from what is there")
     p.add_argument("--workers", type=int, default=0, help="runs at a time (one a core)")
@@ -61,13 +47,12 @@ def add_reproduce(commands: Any) -> None:
 
 
 def make_plan(args: argparse.Namespace) -> Plan:
-    from fedqhd.core.errors import nearest
-    from fedqhd.studies.suite import Plan
+    from fedqhd.studies.plan import Plan
+    from fedqhd.studies.presets import ENVS, METHODS, parse_set
 
-    chosen = {"preset": PRESETS, "methods": METHODS, "envs": ENVS, "settings": SETTINGS, "what": tuple(WHAT)}
-    for name, choices in chosen.items():
-        given = getattr(args, name)
-        for value in [given] if isinstance(given, str) else given:
+    for name, choices in {"preset": PRESETS, "methods": METHODS, "envs": ENVS, "settings": SETTINGS}.items():
+        setattr(args, name, getattr(args, name) or list(choices))
+        for value in getattr(args, name):
             if value not in choices:
                 near = nearest(value, choices)
                 raise FedQHDError(f"{name}={value!r} is unknown{near}: choose from {', '.join(choices)}")
@@ -86,71 +71,44 @@ def run_reproduce(args: argparse.Namespace) -> int:
     """0, or 1 where a run failed."""
     from rich.console import Console
 
-    plan = make_plan(args)
+    from fedqhd.studies.registry import studies
+    from fedqhd.studies.reproduce import reproduce
+
     console = Console()
-    parts = [w for w in WHAT if w not in ("tune", "all", "curves")] if args.what == "all" else [args.what]
+    if args.list:
+        list_studies(console, Path(args.results))
+        return 0
+    if not args.study:
+        raise FedQHDError("STUDY is missing: fedqhd reproduce --list names all studies")
+    plan = make_plan(args)
+    parts = studies(args.study)
+    for study in parts:
+        if args.collect and not study.can_collect:
+            raise FedQHDError(
+                f"collect=True is not possible with {study.name}: what a search chose is written when it ends"
+            )
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def schedule(strands: list[Strand], total: int) -> int:
+        return 0 if args.collect else run_strands(strands, total, args.workers, console)
+
     failed = 0
-    for what in parts:
+    for study in parts:
         if len(parts) > 1:
-            console.rule(what, align="left")
-        if what == "tune":
-            failed += tune(plan, args, console)
-        elif what in ("main", "curves"):
-            failed += reproduce_main(plan if what == "main" else narrowed(plan), args, console)
-        else:
-            failed += reproduce_study(what, plan, args, console)
+            console.rule(study.name, align="left")
+        failed += reproduce(study, plan, Path(args.results), schedule, say)
     return int(failed > 0)
 
 
-def narrowed(plan: Plan) -> Plan:
-    """The two environments and the preset of which the paper draws learning curves."""
-    from fedqhd.studies.suite import SCALED
-
-    envs = [e for e in plan.envs if e in SCALED] or plan.envs
-    return dataclasses.replace(plan, presets=plan.presets[:1], envs=envs)
-
-
-def reproduce_study(what: str, plan: Plan, args: argparse.Namespace, console: Console) -> int:
-    """Its runs, then its result file."""
-    from fedqhd.report import studies
-    from fedqhd.studies import archive, suite
-    from fedqhd.studies.pool import single
-
-    results = Path(args.results)
-    collect: Callable[..., None]
-    if what == "cost":
-        archive.restore(results / ARCHIVE, plan.out, suite.main_jobs(plan))  # further seeds count, but are not run
-        plan = dataclasses.replace(plan, seeds=plan.seeds or suite.THREE)
-        jobs, collect = suite.main_jobs(plan), studies.collect_cost
-    elif what == "scalability":
-        jobs, collect = suite.scalability_jobs(plan), studies.collect_scalability
-    elif what == "robustness":
-        jobs, collect = suite.robustness_jobs(plan), studies.collect_robustness
-    else:
-        over = {"ablation-dim": "D", "ablation-anchors": "m"}[what]
-        jobs, collect = suite.ablation_jobs(plan, over), partial(studies.collect_ablation, over=over)
-    if what.startswith("ablation"):  # these look into the models of their runs, which no archive has
-        failed = run_strands([single(job) for job in jobs], len(jobs), args, console)
-    else:
-        failed = run_jobs(jobs, args, console, models=what == "robustness")
-    console.print(f"making the result file of {what}", highlight=False)
-    collect(plan, results=results)
-    if what == "robustness":
-        archive.store(results / ARCHIVE, plan.out, jobs)
-    file = "ablation" if what.startswith("ablation") else what
-    console.print(f"what came of it is in {results}/{file}.json", highlight=False, soft_wrap=True)
-    return failed
-
-
-def run_strands(strands: list[Strand], total: int, args: argparse.Namespace, console: Console) -> int:
+def run_strands(strands: list[Strand], total: int, workers: int, console: Console) -> int:
     """How many failed."""
-    if args.collect:
-        return 0
     from fedqhd.engines import cores
     from fedqhd.studies import pool
     from fedqhd.ui.board import Board
 
-    workers = args.workers or cores()
+    workers = workers or cores()
     try:
         with Board(console, total, workers) as board:
             pool.run(strands, workers, board)
@@ -160,56 +118,26 @@ def run_strands(strands: list[Strand], total: int, args: argparse.Namespace, con
     return board.fails
 
 
-def run_jobs(jobs: list[Job], args: argparse.Namespace, console: Console, models: bool = False) -> int:
-    """All that are neither here nor in the archive, which they are added to; with `models`, all whose models are."""
-    from fedqhd.studies import archive
+def list_studies(console: Console, results: Path) -> None:
+    """All studies, what each costs and shows; measured costs are those of the archived runs."""
+    from rich.table import Table
 
-    home, out = Path(args.results) / ARCHIVE, Path(args.out)
-    found = archive.restore(home, out, jobs)
-    if found:
-        console.print(f"{found} runs come from {home}", highlight=False)
-    if models:
-        archive.forget_without_models(jobs)
-    try:
-        return run_strands([archive.kept(home, out, job) for job in jobs], len(jobs), args, console)
-    finally:  # several of these commands at a time may write over each other's lines; who ends last has all
-        archive.store(home, out, jobs)
+    from fedqhd.studies.archive import RUNS, Archive
+    from fedqhd.studies.registry import every
 
-
-def reproduce_main(plan: Plan, args: argparse.Namespace, console: Console) -> int:
-    from fedqhd.report.collect import collect_main
-    from fedqhd.studies.presets import tuned
-    from fedqhd.studies.suite import main_jobs
-
-    bare = [c for c in plan.cells if tuned(c, plan.tuned) is None] if "tuned" in plan.presets else []
-    if bare:
-        console.print(f"note: {len(bare)} cells are not tuned yet and run with the settings tuning starts from",
-                      highlight=False, soft_wrap=True)  # fmt: skip
-    jobs = main_jobs(plan)
-    try:
-        failed = run_jobs(jobs, args, console)
-    finally:
-        rows = collect_main(plan, Path(args.results))
-    console.print(f"{len(rows)} rows are in {args.results}/main.json, their runs in {args.results}/main-runs.json; "
-                  "fedqhd report makes tables and a page of them", highlight=False, soft_wrap=True)  # fmt: skip
-    return failed
-
-
-def tune(plan: Plan, args: argparse.Namespace, console: Console) -> int:
-    from fedqhd.studies.tune import TRIALS, search, searched
-
-    if args.collect:
-        raise FedQHDError("collect=True is not possible with tune: what a search chose is written when it ends")
-    record = Path(args.results) / "tuning.json"
-    every = list(dict.fromkeys(c.source for c in plan.cells))
-    before = searched(record)
-    cells = [c for c in every if c not in before]
-    if len(cells) < len(every):
-        console.print(f"{len(every) - len(cells)} cells are tuned already: they are in {record}", highlight=False)
-    strands = [search(plan.out, cell, plan.others, record, plan.tuned) for cell in cells]
-    failed = run_strands(strands, TRIALS * len(cells), args, console)
-    console.print(f"settings are in {plan.tuned}, their trials in {record}", highlight=False, soft_wrap=True)
-    return failed
+    archive = Archive(results / RUNS, Path())
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("study", "core-hours", ""):
+        table.add_column(title, justify="right" if title == "core-hours" else "left", no_wrap=title != "")
+    for study in every():
+        measured = archive.core_hours(study.places)
+        hours = (
+            f"runs of {study.shares}" if study.shares else f"{measured:.1f}" if measured else f"about {study.hours:g}"
+        )
+        table.add_row(study.name, hours, study.about)
+    console.print(table)
+    console.print("\nCore-hours are measured where runs are archived, else estimated. `fedqhd reproduce all` makes the "
+                  "paper's studies, with the settings that `tune` has chosen.", highlight=False)  # fmt: skip
 
 
 def add_report(commands: Any) -> None:
@@ -227,18 +155,20 @@ def add_report(commands: Any) -> None:
 
 
 def run_report(args: argparse.Namespace) -> None:
+    """Tables, figures and a page, of what the folder of results has."""
     results, out = Path(args.results), Path(args.out)
-    if not (results / "main.json").exists():
+    from fedqhd.studies.registry import every
+
+    if not any((results / f"{study.name}.json").exists() for study in every() if study.in_results):
         raise FedQHDError(f"results={args.results!r} holds no main.json: make it with fedqhd reproduce main")
     from fedqhd.core.files import write_bytes
     from fedqhd.report.page import page
     from fedqhd.report.policies import film
-    from fedqhd.report.study_tables import studies
     from fedqhd.report.tables import results_markdown
-    from fedqhd.studies.suite import Plan
+    from fedqhd.studies.plan import Plan
 
     film(Plan(out=Path(args.runs)), results / "policies")
-    write_bytes(args.markdown, results_markdown(results, studies(results)).encode())
+    write_bytes(args.markdown, results_markdown(results).encode())
     text, pictures = page(results)
     for name, picture in pictures.items():
         write_bytes(out / "figures" / name, picture.encode())
