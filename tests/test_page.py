@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from importlib import resources
 
 import pytest
 from PIL import Image
 
+from fedqhd.core.templates import inline
 from fedqhd.report.page import page as make_page
 from fedqhd.studies.presets import METHODS
 from test_cli import fedqhd
@@ -303,6 +305,18 @@ def test_the_tables_have_all_of_it(folder):
     for line in ("| CartPole-v1, homogeneous | 480.0 [475.0, 485.0] |", "| CartPole-v1, dqn | 300.0 |",
                  "| warm-start, D up to 512 | -0.50 [-0.60, -0.40] | abc |"):  # fmt: skip
         assert line in text
+
+
+def test_what_is_put_into_pages_cannot_end_its_element():
+    """Scripts and style sheets go into pages as they are; uPlot comes with its licence."""
+    home = resources.files("fedqhd")
+    folders = ("report/templates", "report/vendor/uplot", "ui/templates")
+    files = [f"{folder}/{file.name}" for folder in folders for file in (home / folder).iterdir()]
+    names = [name for name in files if name.endswith((".js", ".css"))]
+    assert len(names) == 8
+    for name in names:
+        assert not re.search("</(script|style)|<!--", inline(name), re.I), name
+    assert "MIT" in (home / "report/vendor/uplot/LICENSE").read_text()
 
 
 def test_figures_are_files_too(folder):
