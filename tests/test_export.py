@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import hashlib
 import re
 import shutil
 import subprocess
@@ -12,13 +13,18 @@ import sys
 import numpy as np
 import onnxruntime
 import pytest
+from jinja2 import UndefinedError
 
 from conftest import tiny
-from fedqhd.agents.policy import load_policy
+from fedqhd.agents.model import MLP, Readout
+from fedqhd.agents.policy import Policy, load_policy
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.templates import render
+from fedqhd.encoders import ENCODERS
 from fedqhd.envs.make import make_env
 from fedqhd.envs.rollouts import random_states
-from fedqhd.export import export
+from fedqhd.envs.scaling import StateScaler
+from fedqhd.export import FORMATS, export
 from fedqhd.runs.run import train
 from worlds import CORRIDOR
 
@@ -160,3 +166,42 @@ def test_without_onnx_it_says_how_to_get_it(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(FedQHDError, match=r"fedqhd\[export\]"):
         export(runs / "qhd", 0, "onnx", tmp_path / "x")
+
+
+def fixed_policy(kind):
+    """A small policy whose numbers are exact, for an environment that cannot be played."""
+    own = np.random.default_rng(3)
+    if kind == "mlp":
+        model = MLP([(own.integers(-8, 8, shape) / 4, own.integers(-8, 8, shape[0]) / 4) for shape in ((5, 2), (3, 5))])
+    else:
+        encoder = ENCODERS[kind].sample(2, 16, 1.5, own)
+        W = own.integers(-64, 64, (16, 3)) / 8
+        if kind == "complex":
+            W = W + 1j * own.integers(-64, 64, (16, 3)) / 8
+        model = Readout(encoder, W.astype(encoder.dtype))
+    box = np.array([1.0, 2.0])
+    return Policy(model, StateScaler(box / 4, box / 2, -box, box), "Nowhere-v0")
+
+
+# sha256 of the files, as the code wrote them that joined strings by hand before there were templates.
+PINNED = {
+    ("c", "fourier"): "6bc70c57d9fece235a7f4dba5432e69b",
+    ("c", "complex"): "927ec0cbb31a2edb905b092ccdd24631",
+    ("c", "symbolic"): "718e91c6e4a27f6ca556c4d307f307a1",
+    ("numpy", "fourier"): "c67dd69cfe3d8f8a1ec0d2278a8232d2",
+    ("numpy", "complex"): "5a5d0c5ad0cc290c63fbf775b2c6869a",
+    ("numpy", "symbolic"): "6ee8044fdd4a348144459d7c57a77506",
+    ("numpy", "mlp"): "4dd72464ba24620a4a3712f5940cba07",
+}
+
+
+@pytest.mark.parametrize(("format", "kind"), PINNED)
+def test_the_text_of_a_fixed_policy_is_pinned(format, kind):
+    about = "The greedy policy of client 0 for Nowhere-v0, exported by FedQHD."
+    text = FORMATS[format](fixed_policy(kind), about)
+    assert hashlib.sha256(text).hexdigest()[:32] == PINNED[format, kind], text.decode()
+
+
+def test_a_template_without_a_value_is_an_error():
+    with pytest.raises(UndefinedError):
+        render("export/templates/policy.py.jinja", about="a", kind="mlp")

@@ -80,9 +80,16 @@ def test_the_page_follows_a_run_to_its_end(cut, browser):
         page.wait_for_function("() => document.getElementById('state').textContent.includes('round 3 of 4 is done')")
         assert page.title().startswith("CartPole-v1")
         assert page.inner_text("h1") == "CartPole-v1: fedqhd, heterogeneous"
-        lines = {name: page.locator(f"#{name} polyline").count() for name in ("returns", "epsilon", "seconds", "apart")}
-        assert lines == {"returns": 3, "epsilon": 1, "seconds": 1, "apart": 3}
-        assert page.locator("#replies polyline").count() == 3
+        page.wait_for_selector("#returns canvas")
+        names = ("returns", "epsilon", "seconds", "apart", "replies")
+        lines = {name: page.locator(f"#{name} .u-series.line").count() for name in names}
+        assert lines == {"returns": 3, "epsilon": 1, "seconds": 1, "apart": 3, "replies": 3}
+        assert drawn(page, "seconds")[0] == [1, 2, 3]
+        assert ticks(page, "seconds", 0) == [1, 2, 3]  # of rounds there are no halves
+        for name in names:
+            assert len(ticks(page, name, 1)) >= 2
+        page.hover("#returns .u-over", position={"x": 400, "y": 50})
+        assert page.inner_text("#returns .u-series:first-child td")
         rows = page.locator("#clients tr").all_inner_texts()
         assert [r.split()[:2] for r in rows[1:]] == [["0", "6"], ["1", "6"], ["2", "6"]]
         page.wait_for_function("() => document.getElementById('replay').naturalWidth > 100")
@@ -94,14 +101,47 @@ def test_the_page_follows_a_run_to_its_end(cut, browser):
         page.wait_for_function("() => document.getElementById('shown').textContent === 'as the run left it'")
         metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         told = [r.split() for r in page.locator("#clients tr").all_inner_texts()[1:]]
+        plotted = drawn(page, "returns")
+        assert plotted[0] == list(range(1, 9))
+        assert drawn(page, "seconds")[0] == [1, 2, 3, 4]
+        assert page.inner_text("#returns .u-series:first-child td")  # what the pointer is at outlasts new values
         for i in range(3):
             own = [m["return"] for m in metrics if m["client"] == i]
+            assert plotted[1 + i][-1] == pytest.approx(sum(own) / 8)
             assert int(told[i][1]) == len(own) == 8
             assert float(told[i][2]) == pytest.approx(sum(own) / 8, abs=0.051)
         assert wrong == []
         assert all(url.startswith((f"http://{HOST}:{port}/", "data:", "blob:")) for url in asked)
         page.set_viewport_size({"width": 375, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        page.close()
+
+
+def drawn(page, name):
+    """The columns of a chart: x, then each line."""
+    return page.evaluate(f"document.getElementById('{name}').plot.data")
+
+
+def ticks(page, name, axis):
+    return page.evaluate(f"document.getElementById('{name}').plot.axes[{axis}]._splits")
+
+
+HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
+
+
+def test_hostile_names_are_shown_and_not_run(cut, browser, monkeypatch):
+    folder, _ = cut
+    watched = Watched(folder)
+    about = {**watched.about(), **dict.fromkeys(("env", "method", "setting", "learner", "run"), HOSTILE)}
+    monkeypatch.setattr(Watched, "about", lambda self: about)
+    with serving(folder) as port:
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(f"http://{HOST}:{port}/")
+        page.wait_for_selector("#returns canvas")
+        assert page.title() == f"{HOSTILE} – FedQHD"
+        assert page.text_content("h1") == f"{HOSTILE}: {HOSTILE}, {HOSTILE}"
+        assert page.locator("img[src=x]").count() == 0
         page.close()
 
 

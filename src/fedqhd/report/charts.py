@@ -1,188 +1,184 @@
-"""The charts of the page, each small enough for a phone: figures in, pictures out."""
+"""The charts of the page, each small enough for a phone, from the rows of result files."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from fedqhd.federation.method import METHODS as KINDS
+from fedqhd.report.spec import Axis, BarChart, Bars, Line, LineChart, Values
 from fedqhd.studies import paper
 from fedqhd.studies.ablation import MODES, slope
 from fedqhd.studies.main_table import scores
 from fedqhd.studies.markdown import Rows, of
 from fedqhd.studies.presets import METHODS
+from fedqhd.studies.stats import performance_profile
 
-# Okabe and Ito's colours, told apart by everybody, and a dash of its own for each method besides.
+# The colours of Okabe and Ito, which people with any colour vision tell apart, and dashes for each method besides.
 STYLE: Mapping[str, Mapping[str, Any]] = {
-    "independent-qhd": {"color": "#56b4e9", "ls": (0, (4, 2))},
-    "truncated-fedavg-qhd": {"color": "#e69f00", "ls": (0, (1, 1))},
-    "fedavg-dqn": {"color": "#009e73", "ls": (0, (5, 1, 1, 1))},
-    "distilled-feddqn": {"color": "#cc79a7", "ls": (0, (3, 1, 1, 1, 1, 1))},
-    "fedqhd": {"color": "#d55e00", "ls": "-", "lw": 2.4, "zorder": 5},
-    "oracle-qhd": {"color": "#000000", "ls": (0, (6, 2))},
-    "oracle-dqn": {"color": "#777777", "ls": (0, (2, 2))},
+    kind.name: {"color": kind.style.color, "dash": kind.style.dash, "width": kind.style.width} for kind in KINDS.all()
 }
-MODE_STYLE = {"overwrite": ("#d55e00", "--", "s"), "warm-start": ("#0072b2", "-", "o")}
-MODEL_STYLE = {
-    "fedqhd": ("#d55e00", "-", "o"), "fedqhd, as in the paper": ("#0072b2", "-.", "^"), "dqn": ("#009e73", "--", "s"),
+MODE_STYLE: Mapping[str, Mapping[str, Any]] = {
+    "overwrite": {"color": "#d55e00", "dash": (4, 2)}, "warm-start": {"color": "#0072b2"},
 }  # fmt: skip
-
-
-def panel(title: str, xlabel: str, ylabel: str, height: float = 3.0) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(4.4, height), layout="constrained")
-    axes = figure.subplots()
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.set_xlabel(xlabel, fontsize=9)
-    axes.set_ylabel(ylabel, fontsize=9)
-    axes.tick_params(labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    return figure, axes
-
-
-def svg(figure: Figure) -> str:
-    """Text stays text, so that it is sharp at every size; the same figure is the same file."""
-    picture = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fedqhd"}):
-        figure.savefig(picture, format="svg", metadata={"Date": None})
-    text = picture.getvalue()
-    return text[text.index("<svg") :]
-
-
-def legend(axes: Axes, **others: Any) -> None:
-    axes.legend(frameon=False, fontsize=7, **others)
-
-
-def learning_curves(curves: Rows, env: str, setting: str) -> Figure:
-    figure, axes = panel(f"{env}, {setting}", "episode", "training return", 3.3)
-    for m in METHODS:
-        for c in of(curves, method=m, env=env, setting=setting):
-            x = c["every"] * np.arange(1, len(c["iqm"]) + 1)
-            axes.plot(x, c["iqm"], label=m + ("†" if m in paper.ORACLES else ""), **{"lw": 1.5, **STYLE[m]})
-            axes.fill_between(x, c["lo"], c["hi"], color=STYLE[m]["color"], alpha=0.15, lw=0)
-    published = paper.final_return(paper.FEDQHD, env, setting)
-    if published:
-        axes.axhline(published["mean"], color="#d55e00", lw=0.8, ls=":", label="the paper's FedQHD, final")
-    legend(axes, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
-    return figure
-
-
-def cost_bars(rows: Rows, env: str, setting: str) -> Figure:
-    figure, axes = panel(f"{env}, {setting}", "minutes a run (log)", "", 2.8)
-    here = [r for m in reversed(METHODS) for r in of(rows, method=m, env=env, setting=setting)]
-    at = np.arange(len(here))
-    axes.barh(at + 0.2, [r["cpu_seconds"] / 60 for r in here], 0.38, color=[STYLE[r["method"]]["color"] for r in here],
-              label="ours, CPU")  # fmt: skip
-    published = [paper.minutes(r["method"], env, setting) for r in here]
-    theirs = [(y, p["mean"]) for y, p in zip(at, published, strict=True) if p]
-    axes.barh([y - 0.2 for y, _ in theirs], [v for _, v in theirs], 0.38, color="#dddddd", edgecolor="#555555",
-              hatch="///", label="the paper, wall")  # fmt: skip
-    axes.set_yticks(at, [r["method"] for r in here], fontsize=8)
-    axes.set_xscale("log")
-    axes.set_xlim(left=0.05)
-    legend(axes, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.22))
-    return figure
-
-
-def until_bars(rows: Rows, env: str, setting: str) -> Figure:
-    """CPU seconds to the return of the paper's FedQHD; hatched where some runs had spent all theirs before."""
-    here = [r for m in reversed(METHODS) for r in of(rows, method=m, env=env, setting=setting)]
-    figure, axes = panel(f"{env}, {setting}", f"CPU seconds until {here[0]['until']['return']:g}", "", 2.4)
-    at = np.arange(len(here))
-    spent = [r["until"]["cpu_seconds"] for r in here]
-    short = [r["until"]["runs"] - r["until"]["reached"] for r in here]
-    bars = axes.barh(at, spent, 0.6, color=[STYLE[r["method"]]["color"] for r in here], edgecolor="white",
-                     hatch=["///" if n else "" for n in short])  # fmt: skip
-    told = [f" {s:.0f}" + (f", {n} of {r['until']['runs']} runs short" if n else "")
-            for s, n, r in zip(spent, short, here, strict=True)]  # fmt: skip
-    axes.bar_label(bars, told, fontsize=7)
-    axes.set_yticks(at, [r["method"] for r in here], fontsize=8)
-    axes.margins(x=0.35)
-    return figure
-
-
-def profiles(records: Rows, preset: str) -> Figure:
-    figure, axes = panel("Share of runs above a score", "score", "share", 3.3)
-    at = np.linspace(0, 1.1, 111)
-    for m in METHODS:
-        tasks = list(scores(records, preset, m, "final_return").values())
-        if tasks:
-            share = np.mean([(t[:, None] > at).mean(axis=0) for t in tasks], axis=0)
-            axes.plot(at, share, label=m, **{"lw": 1.5, **STYLE[m]})
-    legend(axes, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
-    return figure
-
-
-def ablation(rows: Rows, over: str, value: str, title: str) -> Figure:
-    """The gap, or the greedy return, over D or over m / D."""
-    names = {"gap_rms": "gap to the oracle projection (RMS)", "greedy": "greedy return"}
-    figure, axes = panel(title, "D" if over == "D" else "m / D", names[value])
-    for mode in MODES:
-        colour, line, mark = MODE_STYLE[mode]
-        mine = of(rows, compile=mode)
-        x = np.array([r[over] / (r["D"] if over == "m" else 1) for r in mine])
-        y = np.array([r[value] for r in mine])
-        label = mode
-        if over == "D" and value == "gap_rms":
-            b, low, high = slope(mine, value)
-            label = f"{mode}: slope {b:.2f} [{low:.2f}, {high:.2f}]"
-        axes.plot(x, y, mark, color=colour, ms=3, alpha=0.45)
-        axes.plot(np.unique(x), [y[x == v].mean() for v in np.unique(x)], line, color=colour, lw=1.8, label=label)
-    if over == "D" and value == "gap_rms":
-        D = np.unique([r["D"] for r in rows])
-        first = np.mean([r[value] for r in rows if r["D"] == D[0]])
-        axes.plot(D, first * (D / D[0]) ** -0.525, ":", color="grey", label="the paper's slope, −0.525")
-    if over == "m":
-        axes.axvline(1.0, color="grey", ls=":", lw=1)
-    axes.set_xscale("log")
-    if value == "gap_rms":
-        axes.set_yscale("log")
-    legend(axes)
-    return figure
-
-
-def scalability(rows: Rows, env: str) -> Figure:
-    figure, axes = panel(env, "clients, N", "return, last 30 episodes")
-    counts = sorted({r["clients"] for r in rows})
-    for k, setting in enumerate(("homogeneous", "heterogeneous")):
-        here = {r["clients"]: r["final_return"] for r in of(rows, env=env, setting=setting)}
-        at = [i for i, n in enumerate(counts) if n in here]
-        values = [here[counts[i]] for i in at]
-        errors = [[v["iqm"] - v["lo"] for v in values], [v["hi"] - v["iqm"] for v in values]]
-        axes.bar([i + 0.4 * k - 0.2 for i in at], [v["iqm"] for v in values], 0.38, yerr=errors, capsize=3,
-                 color=("#d55e00", "#56b4e9")[k], hatch=("", "//")[k], edgecolor="white", label=setting)  # fmt: skip
-    axes.set_xticks(range(len(counts)), list(map(str, counts)))
-    solved = paper.figures()["scalability"]["solved_threshold"]
-    axes.axhline(solved[env], color="#b00000", ls="--", lw=1, label="solved")
-    legend(axes, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    return figure
-
-
+MODEL_STYLE: Mapping[str, Mapping[str, Any]] = {
+    "fedqhd": {"color": "#d55e00"}, "fedqhd, as in the paper": {"color": "#0072b2", "dash": (6, 2, 1, 2)},
+    "dqn": {"color": "#009e73", "dash": (4, 2)},
+}  # fmt: skip
+DOTTED, GREY = (1, 2), "#777777"
+PAPER_SLOPE = -0.525
+"""Of the gap over D, as the paper reports it."""
 AMOUNTS = {"zeroed": "share of components zeroed", "flipped": "share of components with the other sign",
            "noised": "share of components with noise", "bits": "bits a weight"}  # fmt: skip
 
 
-def robustness(rows: Rows, env: str, damage: str) -> Figure:
-    figure, axes = panel(env, AMOUNTS[damage], "greedy return")
-    for model, (colour, line, mark) in MODEL_STYLE.items():
-        here = sorted(of(rows, env=env, damage=damage, model=model), key=lambda r: r["amount"])
-        if here:
-            x, values = [r["amount"] for r in here], [r["greedy_return"] for r in here]
-            axes.plot(x, [v["iqm"] for v in values], line, marker=mark, ms=4, color=colour, label=model)
-            axes.fill_between(x, [v["lo"] for v in values], [v["hi"] for v in values], color=colour, alpha=0.15, lw=0)
-    if damage == "bits":
-        axes.set_xscale("log", base=2)
-        axes.set_xticks([1, 2, 4, 8, 32], ["1", "2", "4", "8", "32"])
-        axes.invert_xaxis()
-    legend(axes, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    return figure
-
-
-def environments(rows: Sequence[Mapping[str, Any]], order: Sequence[str]) -> list[str]:
+def environments(rows: Rows, order: Sequence[str]) -> list[str]:
+    """The environments that the rows have, in the given order."""
     have = {r["env"] for r in rows}
     return [e for e in order if e in have]
+
+
+def aligned(values: Mapping[float, float], x: Sequence[float]) -> list[float | None]:
+    """The value at each x, None where there is none."""
+    return [values.get(at) for at in x]
+
+
+def marked(method: str) -> str:
+    """The name of a method as charts and tables show it: oracles have a dagger."""
+    return method + ("†" if method in paper.ORACLES else "")
+
+
+def learning_curves(curves: Rows, env: str, setting: str) -> LineChart:
+    """The training return of every method over episodes."""
+    found = [c for m in METHODS for c in of(curves, method=m, env=env, setting=setting)]
+    points = [{c["every"] * (k + 1): k for k in range(len(c["iqm"]))} for c in found]
+    x = sorted(set().union(*points))
+
+    def column(values: Sequence[float], at: Mapping[float, int]) -> Values:
+        return [values[at[e]] if e in at else None for e in x]
+
+    lines = [
+        Line(marked(c["method"]), y=column(c["iqm"], at), low=column(c["lo"], at), high=column(c["hi"], at),
+             **STYLE[c["method"]])
+        for c, at in zip(found, points, strict=True)
+    ]  # fmt: skip
+    published = paper.final_return(paper.FEDQHD, env, setting)
+    if published:
+        y = [published["mean"]] * len(x)
+        lines.append(Line("the paper's FedQHD, final", STYLE[paper.FEDQHD]["color"], y, dash=DOTTED, width=1))
+    return LineChart(
+        title=f"{env}, {setting}", caption=f"Learning curves on {env}, {setting}, with 95 % bands",
+        x_axis=Axis("episode", bounds=(0, None), whole=True), y_axis=Axis("training return"), x=x, lines=lines,
+    )  # fmt: skip
+
+
+def profiles(records: Rows, preset: str) -> LineChart:
+    """The share of the runs of every method that are above a score."""
+    at = np.linspace(0, 1.1, 111)
+    lines = []
+    for m in METHODS:
+        tasks = list(scores(records, preset, m, "final_return").values())
+        if tasks:
+            lines.append(Line(marked(m), y=performance_profile(tasks, at).tolist(), **STYLE[m]))
+    return LineChart(
+        title="Share of runs above a score", caption=f"Performance profiles, preset {preset}", x_axis=Axis("score"),
+        y_axis=Axis("share of runs", bounds=(0, None)), x=at.tolist(), lines=lines,
+    )  # fmt: skip
+
+
+def cost_bars(rows: Rows, env: str, setting: str, preset: str) -> BarChart:
+    """Minutes of a whole run of every method, beside the paper's."""
+    found = [r for m in METHODS for r in of(rows, method=m, env=env, setting=setting)]
+    published = [paper.minutes(r["method"], env, setting) for r in found]
+    ours = Bars("ours, CPU", [r["cpu_seconds"] / 60 for r in found], [STYLE[r["method"]]["color"] for r in found])
+    theirs = Bars("the paper, wall", [p["mean"] if p else None for p in published], ["#999999"] * len(found),
+                  hatched=[True] * len(found))  # fmt: skip
+    return BarChart(
+        title=f"{env}, {setting}", caption=f"Minutes a run on {env}, {setting}, preset {preset}",
+        name_axis=Axis("method"), value_axis=Axis("minutes a run (log)", log=10, bounds=(0.05, None)),
+        names=[marked(r["method"]) for r in found], bars=[ours, theirs], horizontal=True,
+    )  # fmt: skip
+
+
+def until_bars(rows: Rows, env: str, setting: str) -> BarChart:
+    """CPU seconds to the return of the paper's FedQHD; hatched where some runs had spent all theirs before."""
+    found = [r for m in METHODS for r in of(rows, method=m, env=env, setting=setting)]
+    short = [r["until"]["runs"] - r["until"]["reached"] for r in found]
+    texts = [
+        f"{r['until']['cpu_seconds']:.0f}" + (f", {n} of {r['until']['runs']} runs short" if n else "")
+        for n, r in zip(short, found, strict=True)
+    ]
+    goal = f"{found[0]['until']['return']:g}".replace("-", "−")
+    bars = Bars("", [r["until"]["cpu_seconds"] for r in found], [STYLE[r["method"]]["color"] for r in found],
+                hatched=[n > 0 for n in short], texts=texts)  # fmt: skip
+    return BarChart(
+        title=f"{env}, {setting}", caption=f"CPU seconds until the paper's return on {env}, {setting}",
+        name_axis=Axis("method"), value_axis=Axis(f"CPU seconds until {goal}"),
+        names=[marked(r["method"]) for r in found], bars=[bars], horizontal=True,
+    )  # fmt: skip
+
+
+def ablation(rows: Rows, over: str, value: str, title: str, study: str) -> LineChart:
+    """The gap, or the greedy return, over D or over m / D: a dot for each run, a line through their means."""
+    is_gap = value == "gap_rms"
+
+    def place(r: Mapping[str, Any]) -> float:
+        return float(r["D"] if over == "D" else r["m"] / r["D"])
+
+    x = sorted({place(r) for r in rows})
+    dots, lines = [], []
+    for mode in MODES:
+        here = of(rows, compile=mode)
+        for seed in sorted({r["seed"] for r in here}):
+            runs = {place(r): r[value] for r in of(here, seed=seed)}
+            dots.append(Line("", MODE_STYLE[mode]["color"], aligned(runs, x), width=0, dots=True))
+        means = {at: float(np.mean([r[value] for r in here if place(r) == at])) for at in {place(r) for r in here}}
+        label = mode
+        if over == "D" and is_gap:
+            b, low, high = slope(here, value)
+            label = f"{mode}: slope {b:.2f} [{low:.2f}, {high:.2f}]".replace(" -", " −").replace("[-", "[−")
+        lines.append(Line(label, y=aligned(means, x), width=2, **MODE_STYLE[mode]))
+    if over == "D" and is_gap:
+        first = float(np.mean([r[value] for r in rows if r["D"] == x[0]]))
+        y = [first * (D / x[0]) ** PAPER_SLOPE for D in x]
+        lines.append(Line(f"the paper's slope, {PAPER_SLOPE:g}".replace("-", "−"), GREY, y, dash=DOTTED))
+    return LineChart(
+        title=title, caption=f"{title}: {study}", x_axis=Axis("D" if over == "D" else "m / D", log=2),
+        y_axis=Axis("gap to the oracle projection (RMS)" if is_gap else "greedy return", log=10 if is_gap else 0),
+        x=x, lines=[*dots, *lines], marker=(1.0, "m = D") if over == "m" else None,
+    )  # fmt: skip
+
+
+def scalability(rows: Rows, env: str) -> BarChart:
+    """The return over the number of clients, in both settings."""
+    counts = sorted({r["clients"] for r in rows})
+    bars = []
+    for setting, color in (("homogeneous", "#d55e00"), ("heterogeneous", "#56b4e9")):
+        here = {r["clients"]: r["final_return"] for r in of(rows, env=env, setting=setting)}
+        values, low, high = ([here[n][k] if n in here else None for n in counts] for k in ("iqm", "lo", "hi"))
+        hatched = [setting == "heterogeneous"] * len(counts)
+        bars.append(Bars(setting, values, [color] * len(counts), low, high, hatched))
+    solved = paper.figures()["scalability"]["solved_threshold"][env]
+    return BarChart(
+        title=env, caption=f"Return over the number of clients on {env}", name_axis=Axis("clients, N"),
+        value_axis=Axis("return, last 30 episodes"), names=[str(n) for n in counts], bars=bars,
+        threshold=(solved, "solved"),
+    )  # fmt: skip
+
+
+def robustness(rows: Rows, env: str, damage: str) -> LineChart:
+    """The greedy return over the amount of one kind of damage."""
+    x = sorted({r["amount"] for r in of(rows, env=env, damage=damage)})
+    lines = []
+    for model, style in MODEL_STYLE.items():
+        here = {r["amount"]: r["greedy_return"] for r in of(rows, env=env, damage=damage, model=model)}
+        if here:
+            y, low, high = (aligned({a: v[k] for a, v in here.items()}, x) for k in ("iqm", "lo", "hi"))
+            lines.append(Line(model, y=y, low=low, high=high, dots=True, **style))
+    axis = Axis(AMOUNTS[damage], log=2, ticks=tuple(x), reverse=True) if damage == "bits" else Axis(AMOUNTS[damage])
+    return LineChart(
+        title=env, caption=f"{AMOUNTS[damage].capitalize()}, {env}", x_axis=axis, y_axis=Axis("greedy return"), x=x,
+        lines=lines,
+    )  # fmt: skip

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from fedqhd.agents.policy import Policy, load_policy, model_path
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, read_checkpoint
+from fedqhd.core.templates import render
 from fedqhd.engines.local import restore_from
 from fedqhd.federation import plan_rounds
 from fedqhd.federation.method import method_of
@@ -105,7 +105,7 @@ class Watched:
 
 
 def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
-    page = (resources.files("fedqhd.ui") / "watch.html").read_bytes()
+    page = render("ui/templates/watch.html").encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

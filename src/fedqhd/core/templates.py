@@ -1,0 +1,55 @@
+"""Text made from templates, which lie beside the code that renders them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+def render(name: str, **values: Any) -> str:
+    """Fill in a template.
+
+    Args:
+        name: The path of the template below the package, e.g. "report/templates/page.html". In a template whose name
+            ends in .html, every value is escaped.
+        values: What the template's variables stand for. A variable without a value is an error.
+
+    Returns:
+        The text.
+    """
+    return environment().get_template(name).render(**values)
+
+
+@cache
+def environment() -> Environment:
+    """The one set of rules by which all templates are read."""
+    # jinja2 is imported here because most commands never render anything.
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("fedqhd", "."), autoescape=lambda name: name is not None and name.endswith(".html"),
+        undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.globals["inline"] = inline
+    # The filter `tojson` escapes <, >, & and ', so that no text can end the script element that it is written into.
+    found.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return found
+
+
+def inline(name: str) -> Markup:
+    """A script or a style sheet of the package, to be put into a page as it is.
+
+    Args:
+        name: Its path below the package, e.g. "report/vendor/uplot/uPlot.min.css".
+
+    Returns:
+        Its text, marked as needing no escapes.
+    """
+    from markupsafe import Markup
+
+    return Markup((resources.files("fedqhd") / name).read_text(encoding="utf-8"))
