@@ -20,7 +20,7 @@ SPLIT = ("environment", "acting", "learning", "federation")
 
 
 def ignore(episode: Episode) -> None:
-    """The listener of those who do not listen."""
+    """A listener that does nothing with an episode."""
 
 
 class LocalClient(Stateful):

@@ -120,15 +120,15 @@ class ProcessEngine(Reachable):
         fork = multiprocessing.get_context("fork")
         ours: list[Connection] = []
         for share in shared_out(clients, min(workers or cores(), len(clients))):
-            here, there = fork.Pipe()
-            ours.append(here)
-            process = fork.Process(target=_work, args=(share, federation, there, [*ours]), daemon=True)
+            our_end, worker_end = fork.Pipe()
+            ours.append(our_end)
+            process = fork.Process(target=_work, args=(share, federation, worker_end, [*ours]), daemon=True)
             with warnings.catch_warnings():
                 # Python warns of forking beside threads; those of BLAS hold no lock here and are made anew there.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
-            there.close()
-            self._workers.append(_Worker(process, here, tuple(c.index for c in share)))
+            worker_end.close()
+            self._workers.append(_Worker(process, our_end, tuple(c.index for c in share)))
 
     def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
         return self._do(partial(_round, teacher, episodes), clients)

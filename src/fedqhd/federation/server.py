@@ -54,12 +54,12 @@ class Server:
         if self.members is None:
             return None
         busy = {r.client for r in self.pending}
-        there = [
+        available = [
             i for i in range(len(self.members))
             if i not in busy and (i not in self.present or self.present[i][0] <= k <= self.present[i][1])
         ]  # fmt: skip
-        size = max(1, round(self.participation * len(there)))  # of nobody, nobody: replies underway are waited for
-        return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(there)[:size])
+        size = max(1, round(self.participation * len(available)))  # of nobody, nobody: replies underway are waited for
+        return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(available)[:size])
 
     def admit(
         self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Expected] | None
