@@ -89,7 +89,8 @@ def test_a_run_is_archived_when_it_ends_and_not_before(job, archive, tmp_path):
     assert [next(failed).name, next(failed, None)] == ["another", None]
     assert not (tmp_path / "runs/tuned/other.jsonl").exists()
     shutil.rmtree(job.folder)
-    assert next(archive.kept(single(job))).summary()  # from the archive
+    assert next(archive.kept(single(job))).summary() is None
+    assert next(archive.kept(single(job), restore=True)).summary()  # from the archive
 
 
 def test_a_run_is_found_by_settings_and_seed_and_not_by_its_folder(job, archive, tmp_path):
@@ -101,6 +102,17 @@ def test_a_run_is_found_by_settings_and_seed_and_not_by_its_folder(job, archive,
         other = Job("another", "cell", tiny(tmp_path / "out/tuned/cell/0-fff", **{"round_episodes": 2, **others}))
         assert archive.restore([other]) == 0
         assert other.summary() is None
+
+
+def test_a_run_made_again_by_another_commit_is_another_line_and_counts(job, archive, tmp_path):
+    archive.store([job])
+    first = job.summary()
+    (job.folder / "summary.json").write_text(json.dumps({**first, "commit": "later", "greedy_return": 9.0}))
+    archive.store([job])
+    assert [x["commit"] for x in read_lines(tmp_path / "runs/tuned/cell.jsonl")] == [first["commit"], "later"]
+    shutil.rmtree(job.folder)
+    archive.restore([job])
+    assert job.summary()["greedy_return"] == 9.0
 
 
 def test_every_committed_run_is_found_by_the_settings_of_its_study():

@@ -12,6 +12,7 @@ from PIL import Image
 
 from fedqhd.core.templates import inline
 from fedqhd.report.page import page as make_page
+from fedqhd.studies import registry, store
 from fedqhd.studies.presets import METHODS
 from test_cli import fedqhd
 from test_report import write_results
@@ -26,25 +27,25 @@ def described(value):
 def write_all_results(results):
     """Every kind of result file."""
     write_results(results)
-    gaps = [{"D": D, "m": 4 * D, "seed": s, "compile": c, "gap_rms": D**-0.5 + 0.01 * s, "greedy": 400.0}
-            for D in (16, 64, 256) for s in (0, 1) for c in ("overwrite", "warm-start")]  # fmt: skip
-    key = "without training, over D, rollout anchors, lam=0.01"
+    measures = ("gap_rms", "gap_max", "gap_everywhere_rms")
+    gaps = [{"training": "without", "anchors": "rollout", "lam": 0.01, "D": D, "m": 4 * D, "seed": s, "compile": c,
+             **dict.fromkeys(measures, D**-0.5 + 0.01 * s), "greedy": 400.0, "commit": "abc"}
+            for D in (16, 64, 256) for s in (0, 1, 2) for c in ("overwrite", "warm-start")]  # fmt: skip
     scaling = [{"env": e, "setting": s, "clients": n, "seeds": 3, "final_return": described(v)}
                for e, v in (("CartPole-v1", 480.0), ("LunarLander-v3", 190.0))
                for s in ("homogeneous", "heterogeneous") for n in (1, 2, 5, 20)]  # fmt: skip
     damages = {"zeroed": (0.0, 0.5), "flipped": (0.0, 0.3), "noised": (0.0, 1.0), "bits": (1, 8, 32)}
-    damaged = [{"env": "CartPole-v1", "model": m, "damage": d, "amount": a, "greedy_return": described(300.0)}
+    damaged = [{"env": "CartPole-v1", "model": m, "damage": d, "amount": a, "seeds": 5,
+                "greedy_return": described(300.0)}
                for m in ("fedqhd", "dqn") for d, amounts in damages.items() for a in amounts]  # fmt: skip
-    slopes = {"warm-start, gap_rms, D up to 512": [-0.5, -0.6, -0.4]}
-    over = {"rows": gaps, "commit": "abc", "slopes": slopes, "command": "fedqhd reproduce ablation-dim"}
     split = dict.fromkeys(("environment", "acting", "learning", "federation"), 1.0)
     cost = [{"preset": "tuned", "env": "CartPole-v1", "setting": "homogeneous", "method": m, "split_seconds": split,
-             "cpu_seconds": 60.0, "bytes_up_per_round": 2048, "bytes_down_per_round": 2048,
+             "seeds": 10, "cpu_seconds": 60.0, "bytes_up_per_round": 2048, "bytes_down_per_round": 2048,
              "until": {"return": 466.3, "cpu_seconds": spent, "runs": 3, "reached": reached}}
             for m, spent, reached in (("fedqhd", 9.0, 3), ("fedavg-dqn", 99.0, 1))]  # fmt: skip
-    files = {"ablation": {key: over}, "scalability": scaling, "robustness": damaged, "cost": cost}
-    for name, data in files.items():
-        (results / f"{name}.json").write_text(json.dumps(data))
+    files = {"ablation-dim": gaps, "scalability": scaling, "robustness": damaged, "cost": cost}
+    for name, rows in files.items():
+        store.write(results, registry.study(name), rows)
     (results / "policies").mkdir()
     frames = [Image.new("RGB", (80, 60), colour) for colour in ("white", "red", "black")]
     frames[0].save(results / "policies" / "CartPole-v1.gif", save_all=True, append_images=frames[1:], duration=100)

@@ -57,7 +57,7 @@ class Small(CellStudy):
 def make(tmp_path, monkeypatch):
     """Make the small study, in this process, as code of a commit: (what it said, the bytes of its result file)."""
 
-    def made(seeds=None, at="abc1234", **others):
+    def made(seeds=None, at="abc1234", study=Small, **others):
         for module in (plans, outcome):
             monkeypatch.setattr(module, "commit", lambda: at)
         said = []
@@ -66,15 +66,28 @@ def make(tmp_path, monkeypatch):
             for strand in strands:
                 for job in strand:
                     if job.summary() is None:
+                        said.append(f"run {job.config.seed}")
                         api.train(job.config)
             return 0
 
         plan = Plan(seeds=seeds, out=tmp_path / "runs", others=others)
-        reproduce(Small(), plan, tmp_path / "results", schedule, said.append)
+        reproduce(study(), plan, tmp_path / "results", schedule, said.append)
         file = tmp_path / "results/small.json"
         return "\n".join(said), file.read_bytes() if file.exists() else None
 
     return made
+
+
+class Measured(Small):
+    """The same, with something that needs the models."""
+
+    measures = True
+
+    def measure(self, run):
+        return len(list((run.job.folder / "models").iterdir()))
+
+    def row(self, cell, own, runs):
+        return {**super().row(cell, own, runs), "models": [run.measured(self.name) for run in runs]}
 
 
 def rows(folder):
@@ -94,6 +107,20 @@ def test_later_runs_add_to_the_archive_and_complete_the_table(make, tmp_path):
     assert "of 3 seeds" not in (tmp_path / "results/small.md").read_text()
     lines = (tmp_path / "results/runs/small/only.jsonl").read_text().splitlines()
     assert [(x["seed"], x["commit"]) for x in map(json.loads, lines)] == [(k, "abc1234") for k in range(3)]
+
+
+def test_what_needs_models_is_measured_once_and_runs_without_them_are_made_again(make, tmp_path):
+    make([0])
+    shutil.rmtree(tmp_path / "runs")
+    said, _ = make([0], study=Measured)
+    assert "run 0" in said  # the archive has no models
+    assert rows(tmp_path)[0]["models"] == [2]
+    (line,) = (tmp_path / "results/runs/small/only.jsonl").read_text().splitlines()
+    assert json.loads(line)["extra"] == {"small": 2}
+    shutil.rmtree(tmp_path / "runs")
+    said, _ = make([0], study=Measured)
+    assert "run 0" not in said
+    assert rows(tmp_path)[0]["models"] == [2]
 
 
 def test_an_incomplete_row_never_replaces_a_fuller_one_and_a_complete_one_does(make, tmp_path):

@@ -42,8 +42,11 @@ def recorded(config: Config) -> dict[str, Any]:
     return {k: v for k, v in settings_of(config).items() if v != default_of(k)}
 
 
-def find(lines: Iterable[dict[str, Any]], config: Config) -> dict[str, Any] | None:
-    """The archived run with this seed and these settings; a setting that is not recorded had its default."""
+def find(lines: Iterable[dict[str, Any]], config: Config, commit: str = "") -> dict[str, Any] | None:
+    """The archived run with this seed and these settings, of this commit, or the newest where none is given.
+
+    A setting that is not recorded had its default.
+    """
     wanted = settings_of(config)
 
     def had(line: Line, name: str) -> Any:
@@ -51,8 +54,12 @@ def find(lines: Iterable[dict[str, Any]], config: Config) -> dict[str, Any] | No
         # Where all clients are alike, the first of what is cycled counts; older records have all of it.
         return value[: len(wanted[name])] if FIELDS[name].metadata["cycled"] else value
 
-    same_seed = (line for line in lines if line["seed"] == config.seed)
-    return next((x for x in same_seed if all(had(x, k) == v for k, v in wanted.items())), None)
+    found = None
+    for line in lines:
+        same = line["seed"] == config.seed and (not commit or line["commit"] == commit)
+        if same and all(had(line, name) == value for name, value in wanted.items()):
+            found = line
+    return found
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
@@ -159,8 +166,9 @@ class Archive:
             lines, before = read_lines(self.home / place), read_lines(self.beside / place) if self.beside else []
             changed = False
             for job in here:
-                old = find(lines, job.config)
-                known = old or find(before, job.config)
+                commit = (job.summary() or {})["commit"]
+                old = find(lines, job.config, commit)
+                known = old or find(before, job.config, commit)
                 if known is not None and known.get("extra", {}).keys() >= measured(job.folder).keys():
                     continue
                 if old is None:
@@ -175,11 +183,12 @@ class Archive:
         summary = job.summary()
         return summary is not None and not (self.published and summary["commit"].endswith(CHANGED))
 
-    def kept(self, strand: Strand) -> Strand:
-        """Runs that are taken from the archive where they are there, and else archived as soon as they are finished."""
+    def kept(self, strand: Strand, *, restore: bool = False) -> Strand:
+        """Runs that are archived as soon as they are finished; with `restore`, those that are archived are not run."""
         job = next(strand, None)
         while job is not None:
-            self.restore([job])
+            if restore:
+                self.restore([job])
             summary = yield job
             self.store([job])
             job = send(strand, summary)

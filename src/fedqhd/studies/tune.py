@@ -171,7 +171,7 @@ class Tune(Study):
 
     def strands(self, plan: Plan, archive: Archive, results: Path) -> tuple[list[Strand], int]:
         cells, _ = self.left(plan, results)
-        return [archive.kept(search(plan, cell, results)) for cell in cells], TRIALS * len(cells)
+        return [archive.kept(search(plan, cell, results), restore=True) for cell in cells], TRIALS * len(cells)
 
     def meant(self, row: Mapping[str, Any]) -> int:
         return 1  # a search has its own seeds
