@@ -25,7 +25,10 @@ from fedqhd.runs.config import resolve
 from fedqhd.ui.cli import main
 from processes import gone_pid
 
-SERVER = {"env": "CartPole-v1", "setting": "heterogeneous", "clients": 3, "anchors": 50, "seed": 4, "out": "somewhere"}
+SERVER = {
+    "env": "CartPole-v1", "setting": "heterogeneous", "clients": 3, "anchors": 50, "anchor_source": "rollout",
+    "seed": 4, "out": "somewhere",
+}  # fmt: skip
 
 
 def told(**settings):
@@ -82,7 +85,7 @@ def test_other_anchors_or_actions_have_another_fingerprint():
     [
         ("episodes = 7", {}, r"episodes=7 .*is for the server to choose, which has 600: leave it out"),
         ('setting = "homogeneous"\nseed = 5', {}, r"seed=5 .*another encoder than the server's seed=4"),
-        ("dims = [0]", {}, r"dims=\(0,\) is not possible"),
+        ("dims = [0]", {}, r"dims=\[0\] is not possible"),
         ("dimensions = [10]", {}, "unknown setting 'dimensions'"),
         (
             'env = "Acrobot-v1"',
@@ -113,7 +116,7 @@ def test_a_node_without_a_number_or_a_home_says_what_to_give():
 )
 def test_what_needs_all_clients_in_one_hand_is_refused(settings, sentence):
     with pytest.raises(FedQHDError, match=sentence):
-        check_server(resolve({**SERVER, **settings}))
+        check_server(resolve({}, shared={**SERVER, **settings}))
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,7 @@ class Method:
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
         """Refuse what this method cannot be combined with."""
+        need(c.setting in cls.possible, "setting", f"method={c.method} runs with {' or '.join(cls.possible)}")
         need(c.get("weights") != "precision", "weights",
              "only method=fedqhd with a learner such as least-squares knows how certain it is")  # fmt: skip
         need(c.get("exchange", "model") == "model", "exchange",

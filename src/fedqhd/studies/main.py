@@ -89,7 +89,7 @@ class Main(Study):
             failed = [{"seed": job.config.seed, **f} for job in jobs if (f := job.failure())]
             runs = finished(jobs)
             if runs or failed:
-                own = {"command": command(plan.own(preset, cell)), "episodes": jobs[0].config.episodes}
+                own = {"command": one_run(plan, preset, cell), "episodes": jobs[0].config.episodes}
                 rows.append(main_row(preset, cell, own, runs, failed))
         return rows
 
@@ -104,6 +104,12 @@ class Main(Study):
 
     def appendix(self, rows: Rows) -> list[str]:
         return main_table.commands(rows)
+
+
+def one_run(plan: Plan, preset: str, cell: Cell) -> str:
+    """The command of one run of a cell; a cell that is not tuned yet runs with the settings tuning starts from."""
+    known = preset != "tuned" or tuned(cell, plan.tuned) is not None
+    return command({**given(cell.source), **plan.others}, preset) if known else command(plan.own(preset, cell))
 
 
 def main_row(

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedqhd.studies.cells import CellStudy, Settings
 from fedqhd.studies.markdown import commits_of
-from fedqhd.studies.study import Row, Rows, Run, column, command, commits
+from fedqhd.studies.study import Row, Rows, Run, column, command, commits, flags
 
 BASE = {
     "env": "CartPole-v1", "setting": "heterogeneous", "clients": 5, "dims": [300, 500], "episodes": 200,
@@ -66,5 +66,5 @@ class Privacy(CellStudy):
                 f"| {np.mean(row['greedy_return']):.1f} | {epsilon} | {np.mean(row['cpu_seconds']):.0f} |"
             )
         lines += ["", "Each row is a run of", "", "```", command(BASE), "```", "", "and", ""]
-        flags = {cell: command(more).removeprefix("fedqhd train").strip() for cell, more in MORE.items()}
-        return [*lines, *(f"- {cell}: `{more or 'no more'}`" for cell, more in flags.items())]
+        shown = {cell: flags(more) for cell, more in MORE.items()}
+        return [*lines, *(f"- {cell}: `{more or 'no more'}`" for cell, more in shown.items())]

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from fedqhd.core.presets import PLAIN, PRESETS
 from fedqhd.core.protocols import Array
+from fedqhd.runs.config import FIELDS, resolve
 from fedqhd.runs.outcome import training_returns
 from fedqhd.studies.archive import Archive, measured_file
 from fedqhd.studies.plan import Plan
@@ -61,13 +63,21 @@ def seeds_in(row: Mapping[str, Any]) -> int:
     return found if isinstance(found, int) else len(found)
 
 
-def command(own: Mapping[str, Any]) -> str:
-    """The command of one run of these settings by itself."""
+def flags(own: Mapping[str, Any]) -> str:
+    """Settings as the command line takes them."""
 
     def text(v: Any) -> str:
         return " ".join(map(str, v)) if isinstance(v, list | tuple) else str(v)
 
-    return " ".join(["fedqhd train", *(f"--{k.replace('_', '-')} {text(v)}" for k, v in own.items())])
+    return " ".join(f"--{k.replace('_', '-')} {text(v)}" for k, v in own.items())
+
+
+def command(own: Mapping[str, Any], preset: str = PLAIN) -> str:
+    """The command of one run of these settings by itself, over a preset, without those that would do nothing in it."""
+    c = resolve({}, preset=preset, shared=own)
+    # Where all clients are alike, the first of what is cycled over them counts.
+    given = {k: c.values[k] if FIELDS[k].metadata["cycled"] else v for k, v in own.items() if k in c}
+    return f"fedqhd train {'' if preset == PRESETS[0] else f'--preset {preset} '}{flags(given)}"
 
 
 class Study:

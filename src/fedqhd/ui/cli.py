@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from fedqhd._version import __version__
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
-from fedqhd.core.presets import PRESETS
+from fedqhd.core.presets import PLAIN, PRESETS
 from fedqhd.deploy.cli import add_federate, run_federate
 from fedqhd.ui.reproduce import add_report, add_reproduce, run_report, run_reproduce
 
@@ -59,8 +59,9 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     train.add_argument(
         "--preset",
         default=PRESETS[0],
-        metavar="|".join(PRESETS),
-        help=f"settings that are not given: as tuned for the main table, or as in the paper ({PRESETS[0]})",
+        metavar="|".join((*PRESETS, PLAIN)),
+        help="where settings come from that are not given: the main table's, the paper's, or the environment's own "
+        f"file alone ({PRESETS[0]})",
     )
     add_settings(train)
 

@@ -35,7 +35,7 @@ class FedAvgDQN(Method):
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
-        super().check(c, need)
         need(c.setting in cls.possible, "setting",
              "fedavg-dqn averages parameters, and networks of different widths have none in common; distilled-feddqn "
              "can")  # fmt: skip
+        super().check(c, need)
