@@ -13,6 +13,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedqhd.core.errors import FedQHDError, nearest
@@ -94,8 +95,12 @@ def groups_of(*classes: type[Settings]) -> dict[str, list[str]]:
     return found
 
 
+_hints = cache(typing.get_type_hints)
+
+
 def type_of(cls: type[Settings], name: str) -> Any:
-    return typing.get_type_hints(cls)[name]
+    """The type of a setting of a class."""
+    return _hints(cls)[name]
 
 
 def coerced(name: str, value: Any, kind: Any, own: bool = False) -> Any:

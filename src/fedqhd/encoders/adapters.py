@@ -25,7 +25,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged
 from fedqhd.core.protocols import SPAN, Array, Payload
 from fedqhd.encoders.base import NO_ITEMS, NO_OMEGA, NO_PHASE, BaseEncoder
-from fedqhd.kernels import GIVEN
+from fedqhd.kernels.kinds import GIVEN
 
 Map = Callable[[Array], Any]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedqhd import kernels
 from fedqhd.core.protocols import Array
 from fedqhd.encoders.base import NO_ITEMS, NO_PHASE, DrawnEncoder
-from fedqhd.kernels import COMPLEX, FOURIER, cosines
+from fedqhd.kernels.kinds import COMPLEX, FOURIER
 
 TURN = 2 * np.pi
 
@@ -55,7 +56,7 @@ class RandomFourier(_Fourier):
     def __call__(self, s: Array) -> Array:
         T = self.turns(s)
         T += self.arrays["b"]
-        cosines(T, 1 / np.sqrt(self.D))
+        kernels.cosines(T, 1 / np.sqrt(self.D))
         return T
 
     def kernel_args(self) -> tuple[int, Array, Array, Array]:
@@ -82,7 +83,7 @@ class ComplexFourier(_Fourier):
     def __call__(self, s: Array) -> Array:
         T = self.turns(s)
         parts = np.stack([T, T + 0.25], axis=-1)  # -sin is a quarter of a turn ahead
-        cosines(parts, 1 / np.sqrt(self.D))
+        kernels.cosines(parts, 1 / np.sqrt(self.D))
         return parts.view(np.complex128)[..., 0]
 
     def kernel_args(self) -> tuple[int, Array, Array, Array]:

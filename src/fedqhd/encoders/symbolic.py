@@ -6,7 +6,7 @@ import numpy as np
 
 from fedqhd.core.protocols import SPAN, Array
 from fedqhd.encoders.base import NO_OMEGA, DrawnEncoder
-from fedqhd.kernels import SYMBOLIC
+from fedqhd.kernels.kinds import SYMBOLIC
 
 LEVELS = 129
 """They cover [-SPAN, SPAN] of the scaled state; values beyond are taken as the end."""

@@ -2,6 +2,7 @@
 
     cache          `jit`, the decorator of all kernels, and their cache on disk
     fourier        cosines of random Fourier features
+    kinds          of encoders
     encode         features of a state, of a batch, of a block of components
     products       dot products of features and weights, sums of features
     integers       the same for features in int8
@@ -20,40 +21,44 @@ Features are made in blocks of `BLOCK` components, so that what a block touches 
 (B, D) array of them travels through numpy.
 """
 
-from fedqhd.kernels.actions import act, greedy, q_batch
-from fedqhd.kernels.encode import BLOCK, COMPLEX, FOURIER, GIVEN, SYMBOLIC, encode_batch, refresh
-from fedqhd.kernels.fourier import cosines
-from fedqhd.kernels.integers import REACH, counted
-from fedqhd.kernels.least_squares import add_products, bellman, sweep, values
-from fedqhd.kernels.memory import drawn, keep, put
-from fedqhd.kernels.optimiser import adam
-from fedqhd.kernels.products import STORED_BLOCK
-from fedqhd.kernels.td import online_step, replay_step, stored_step
+import importlib
+from typing import Any
 
-__all__ = [
-    "BLOCK",
-    "COMPLEX",
-    "FOURIER",
-    "GIVEN",
-    "REACH",
-    "STORED_BLOCK",
-    "SYMBOLIC",
-    "act",
-    "adam",
-    "add_products",
-    "bellman",
-    "cosines",
-    "counted",
-    "drawn",
-    "encode_batch",
-    "greedy",
-    "keep",
-    "online_step",
-    "put",
-    "q_batch",
-    "refresh",
-    "replay_step",
-    "stored_step",
-    "sweep",
-    "values",
-]
+# Where each kernel lives. They are imported when first used, since numba takes as long to import as all else together,
+# and who only asks for help, or gives a setting that is refused, has no use for it.
+_HOME = {
+    "BLOCK": "encode",
+    "COMPLEX": "kinds",
+    "FOURIER": "kinds",
+    "GIVEN": "kinds",
+    "REACH": "integers",
+    "STORED_BLOCK": "products",
+    "SYMBOLIC": "kinds",
+    "act": "actions",
+    "adam": "optimiser",
+    "add_products": "least_squares",
+    "bellman": "least_squares",
+    "cosines": "fourier",
+    "counted": "integers",
+    "drawn": "memory",
+    "encode_batch": "encode",
+    "greedy": "actions",
+    "keep": "memory",
+    "online_step": "td",
+    "put": "memory",
+    "q_batch": "actions",
+    "refresh": "encode",
+    "replay_step": "td",
+    "stored_step": "td",
+    "sweep": "least_squares",
+    "values": "least_squares",
+}
+
+__all__ = [*_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedqhd.kernels' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"fedqhd.kernels.{_HOME[name]}"), name)
+    return value

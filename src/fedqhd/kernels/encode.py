@@ -14,8 +14,8 @@ import numpy as np
 
 from fedqhd.kernels.cache import jit
 from fedqhd.kernels.fourier import add_turns, cos_turns, eight_variables, four_states
+from fedqhd.kernels.kinds import FOURIER, GIVEN, SYMBOLIC
 
-FOURIER, COMPLEX, SYMBOLIC, GIVEN = 0, 1, 2, 3
 BLOCK = 1024
 """Components of Phi that are made at a time, so that they stay in the first-level cache until they are used."""
 

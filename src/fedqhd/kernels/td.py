@@ -9,8 +9,9 @@ import numpy as np
 
 from fedqhd.kernels.actions import argmax
 from fedqhd.kernels.cache import jit
-from fedqhd.kernels.encode import BLOCK, COMPLEX, dimension, encode_block, refresh
+from fedqhd.kernels.encode import BLOCK, dimension, encode_block, refresh
 from fedqhd.kernels.integers import add_row_products, rounded_weights, row_products
+from fedqhd.kernels.kinds import COMPLEX
 from fedqhd.kernels.memory import drawn, fetch
 from fedqhd.kernels.products import STORED_BLOCK, add_by_action, add_one, add_values, dot, group_places
 

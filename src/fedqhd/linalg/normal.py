@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.linalg
+import scipy
 from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]

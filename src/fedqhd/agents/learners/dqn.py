@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import softmax
+import scipy
 
 from fedqhd import kernels
 from fedqhd.agents.learner import Learner
@@ -257,7 +257,7 @@ class DQN(Learner):
             through = forward(self._layers, states[rows])
             q, wanted = through[-1], teacher[rows]
             if self.temperature is not None:
-                g = (softmax(q / T, axis=1) - softmax(wanted / T, axis=1)) / (T * B)
+                g = (scipy.special.softmax(q / T, axis=1) - scipy.special.softmax(wanted / T, axis=1)) / (T * B)
             else:
                 g = 2 * (q - wanted) / q.size
             self._descend(through, g)
