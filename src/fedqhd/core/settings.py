@@ -95,12 +95,14 @@ def groups_of(*classes: type[Settings]) -> dict[str, list[str]]:
     return found
 
 
-_hints = cache(typing.get_type_hints)
+@cache
+def _types(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def type_of(cls: type[Settings], name: str) -> Any:
     """The type of a setting of a class."""
-    return _hints(cls)[name]
+    return _types(cls)[name]
 
 
 def coerced(name: str, value: Any, kind: Any, own: bool = False) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedqhd.core.presets import PRESETS, SETTINGS
 from fedqhd.studies import paper
-from fedqhd.studies.markdown import Rows, markdown, of
+from fedqhd.studies.markdown import Rows, interval_text, markdown, of
 from fedqhd.studies.presets import ENVS, METHODS, Cell, cells, seeds
 from fedqhd.studies.stats import interval, performance_profile, pooled_iqm, probability_of_improvement
 
@@ -65,14 +65,14 @@ def standing(rows: Rows, preset: str) -> list[str]:
 
 
 def grid(rows: Rows, text: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """A line a method, a column an environment and setting; – where there is none."""
+    """A line a method, a column an environment and setting; – where there is none, a mark where seeds are missing."""
     columns = [(e, s) for e in ENVS for s in SETTINGS]
     head = ["", *(f"{e.partition('-')[0]}, {s.removesuffix('eneous')}." for e, s in columns)]
     body = []
     for m in METHODS:
         found = [of(rows, method=m, env=e, setting=s) for e, s in columns]
         if any(found):
-            body.append([name(m), *(text(f[0]) if f else "–" for f in found)])
+            body.append([name(m), *(text(f[0]) + few(f[0]) if f else "–" for f in found)])
     return markdown(head, body)
 
 
@@ -82,8 +82,7 @@ def main_table(rows: Rows, measure: str = "final_return") -> list[str]:
         value = f"{v['iqm']:.1f}"
         value = f"**{value}**" if r["method"] in best(rows, r["env"], r["setting"], measure) else value
         beside = paper.final_return(r["method"], r["env"], r["setting"]) if measure == "final_return" else None
-        told = f"{value} [{v['lo']:.1f}, {v['hi']:.1f}]" + (f" ({beside['mean']:.1f})" if beside else "")
-        return told + few(r)
+        return f"{value} [{v['lo']:.1f}, {v['hi']:.1f}]" + (f" ({beside['mean']:.1f})" if beside else "")
 
     return grid(rows, text)
 
@@ -130,7 +129,7 @@ def targets_table(rows: Rows) -> list[str]:
             published = paper.final_return(paper.FEDQHD, e, s) or {}
             verdict = "goal" if v["iqm"] >= goal else "at least" if v["iqm"] >= least else "**short of it**"
             body.append([f"{e}, {s}", f"{published['mean']:.1f}", str(least), str(goal),
-                         f"{v['iqm']:.1f} [{v['lo']:.1f}, {v['hi']:.1f}]", verdict])  # fmt: skip
+                         interval_text(v) + few(found[0]), verdict])  # fmt: skip
     return markdown(["", "the paper's FedQHD", "at least", "goal", "ours", "reached"], body)
 
 
