@@ -15,7 +15,16 @@ import pytest
 from test_cli import fedqhd
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("tutorial", "own-environment", "own-encoder", "own-aggregation", "deploy", "choose-anchors", "read-the-gap")
+PAGES = (
+    "tutorial",
+    "extending",
+    "own-environment",
+    "own-encoder",
+    "own-aggregation",
+    "deploy",
+    "choose-anchors",
+    "read-the-gap",
+)
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.S | re.M)
 
 
@@ -54,6 +63,14 @@ def test_the_site_builds_without_a_warning(tmp_path):
     # Nothing is asked of another host.
     for page in (tmp_path / "site").rglob("*.html"):
         assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://", page.read_text()), page
+
+
+def test_the_architecture_names_files_that_are_there():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:src|tests)/[\w/]+(?:\.py|/))`", text))
+    assert len(named) > 35
+    for path in named:
+        assert (ROOT / path).exists(), path
 
 
 def rows():

@@ -13,7 +13,6 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedqhd.core.errors import FedQHDError, nearest
@@ -95,14 +94,15 @@ def groups_of(*classes: type[Settings]) -> dict[str, list[str]]:
     return found
 
 
-@cache
-def _types(cls: Any) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+_types: dict[Any, dict[str, Any]] = {}
+"""The types of the settings of each class: to work them out takes longer than all else that a parser does."""
 
 
 def type_of(cls: type[Settings], name: str) -> Any:
     """The type of a setting of a class."""
-    return _types(cls)[name]
+    if cls not in _types:
+        _types[cls] = typing.get_type_hints(cls)
+    return _types[cls][name]
 
 
 def coerced(name: str, value: Any, kind: Any, own: bool = False) -> Any:

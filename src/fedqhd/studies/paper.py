@@ -7,8 +7,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from fedqhd.federation.method import METHODS
+
 FEDQHD = "fedqhd"
-ORACLES = ("oracle-qhd", "oracle-dqn")
+ORACLES = tuple(kind.name for kind in METHODS.all() if kind.pooled)
+"""Methods that pool the data of all clients."""
 
 
 @cache

@@ -220,48 +220,6 @@ def run_completion(args: argparse.Namespace) -> None:
     print(shtab.complete(make_parser(["train"]), shell=args.shell))
 
 
-def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
-    if args.advise:
-        run_advise(args, given)
-        return
-    if not args.run:
-        raise FedQHDError("RUN is missing: give the folder of a finished run, or --advise with settings")
-    others = sorted(given.keys() - {"seed", "eval_episodes"})
-    if others:
-        raise FedQHDError(f"{others[0]}={given[others[0]]} is for --advise: a finished run has its own settings")
-    from rich.console import Console
-
-    from fedqhd import api
-    from fedqhd.gap.measure import run_config
-    from fedqhd.gap.reference import has_reference, path_of, settings_for
-    from fedqhd.report.gap import show
-
-    c = run_config(args.run)
-    if not args.reference and has_reference(c.env, c.action_repeat):
-        kept = path_of(c.env, settings_for(c.env, c.gamma))
-        if not kept.exists():
-            print(f"making the reference Q* of {c.env}, once: it is kept in {kept}", flush=True)
-    report = api.gap(
-        args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20), seed=given.get("seed", 0)
-    )
-    show(Console(), report)
-    print(f"written to {args.run}: gap.json gap.png")
-
-
-def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from fedqhd import api
-    from fedqhd.report.gap import show_advice
-    from fedqhd.runs.config import resolve
-
-    if args.run and not (Path(args.run) / "config.toml").exists():
-        raise FedQHDError(f"run={args.run!r} is no folder of a run: it holds no config.toml")
-    file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
-    config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
-    show_advice(Console(), api.advise(config, run=args.run))
-
-
 def on_signal(number: int, frame: object) -> NoReturn:
     """The first one ends the run in good order; a second one would end it at once."""
     for stop in STOP:
@@ -288,6 +246,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command == "federate":
             run_federate(args, partial(settings, args, given))
         elif args.command in ("train", "gap"):
+            from fedqhd.ui.gap import run_gap
+
             {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
             others = {

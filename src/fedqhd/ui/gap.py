@@ -1,0 +1,51 @@
+"""`fedqhd gap`: what federation cost the clients of a finished run, or advice before a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedqhd.core.errors import FedQHDError
+
+
+def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    if args.advise:
+        run_advise(args, given)
+        return
+    if not args.run:
+        raise FedQHDError("RUN is missing: give the folder of a finished run, or --advise with settings")
+    others = sorted(given.keys() - {"seed", "eval_episodes"})
+    if others:
+        raise FedQHDError(f"{others[0]}={given[others[0]]} is for --advise: a finished run has its own settings")
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.gap.measure import run_config
+    from fedqhd.gap.reference import has_reference, path_of, settings_for
+    from fedqhd.report.gap import show
+
+    c = run_config(args.run)
+    if not args.reference and has_reference(c.env, c.action_repeat):
+        kept = path_of(c.env, settings_for(c.env, c.gamma))
+        if not kept.exists():
+            print(f"making the reference Q* of {c.env}, once: it is kept in {kept}", flush=True)
+    report = api.gap(
+        args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20), seed=given.get("seed", 0)
+    )
+    show(Console(), report)
+    print(f"written to {args.run}: gap.json gap.png")
+
+
+def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from fedqhd import api
+    from fedqhd.report.gap import show_advice
+    from fedqhd.runs.config import resolve
+
+    if args.run and not (Path(args.run) / "config.toml").exists():
+        raise FedQHDError(f"run={args.run!r} is no folder of a run: it holds no config.toml")
+    file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
+    config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
+    show_advice(Console(), api.advise(config, run=args.run))
