@@ -35,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
 
 def commands() -> str:
     """Each command's --help, as it is printed."""
-    parser = make_parser()
+    parser = make_parser(["train"])
     (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     parts = ["# Commands\n", "Every setting of `train` is also a key of a TOML file (`--config`), with `_` for `-`.\n"]
     for name, sub in subparsers.choices.items():

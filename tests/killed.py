@@ -24,16 +24,14 @@ import fedqhd.report.terminal  # noqa: F401  (all that a run imports, before the
 from fedqhd.agents.policy import model_path
 from fedqhd.ui.cli import main
 
-SMALL = (
-    "--env CartPole-v1 --clients 3 --episodes 20 --round-episodes 2 --dims 64 96 --anchors 40 --eval-episodes 2 "
-    "--batch-size 8 --seed 3"
-)
+SMALL = "--preset plain --env CartPole-v1 --clients 3 --episodes 20 --round-episodes 2 --eval-episodes 2 --seed 3"
+DIFFERENT = "--setting heterogeneous --dims 64 96 --anchors 40"
 KINDS = [
-    "--setting homogeneous --learner replay",
-    "--setting heterogeneous --learner online --late 0.4 --too-few repeat",
-    "--setting heterogeneous --learner least-squares --attack stale --liars 0.4 --anchor-source teacher",
-    "--setting heterogeneous --learner replay --anchor-source visited --participation 0.6 --present 2=2:",
-    "--setting homogeneous --learner least-squares --exchange statistics",
+    "--setting homogeneous --learner replay --dims 64 --batch-size 8",
+    f"{DIFFERENT} --learner online --late 0.4 --too-few repeat",
+    f"{DIFFERENT} --learner least-squares --attack stale --liars 0.4 --anchor-source teacher",
+    f"{DIFFERENT} --learner replay --batch-size 8 --anchor-source visited --participation 0.6 --present 2=2:",
+    "--setting homogeneous --learner least-squares --dims 64 --exchange statistics",
 ]
 ENGINES = ("local", "process")
 TIMES = ("wall_seconds", "cpu_seconds", "split_seconds")

@@ -38,7 +38,7 @@ def test_a_row_of_each_cell_has_its_key_and_stands_in_the_table(study, run, monk
     assert len({tuple(r[k] for k in study.key) for r in rows}) == len(rows) == len(study.cells)
     assert [study.order(r) for r in rows] == sorted({study.order(r) for r in rows})
     for row, own in zip(rows, study.cells.values(), strict=True):
-        assert row["command"].startswith("fedqhd train --env")
+        assert row["command"].startswith("fedqhd train --preset plain --env")
         assert study.meant(row) == len(study.seeds_of(own))
         assert row["commit"] == run.summary["commit"]
     text = "\n".join(study.table(rows))
@@ -75,10 +75,10 @@ def test_liars_do_not_count(run):
     assert row["greedy_return"] == pytest.approx(run.summary["greedy_return_per_client"][0], abs=0.06)
 
 
-def test_the_error_of_an_exchange_is_measured_for_each_client(run):
+def test_the_error_of_an_exchange_is_measured_for_each_client(run, tmp_path):
     found = ExchangeError().measure(run)
     assert len(found["effective_rank"]) == len(found["policy, after"]) == 2
-    alone = Run(run.job, {**run.summary, "method": "independent-qhd"})
+    alone = Run(SimpleNamespace(config=run.job.config, folder=tmp_path), run.summary)
     assert ExchangeError().measure(alone) == {}
 
 

@@ -327,7 +327,7 @@ def test_a_client_that_comes_back_on_another_node_goes_on_from_its_own_state(fau
 
 
 def test_a_node_in_another_world_is_refused_with_both_fingerprints(tmp_path, caplog):
-    ours, theirs = (tiny(tmp_path, env=CORRIDOR, anchors=m) for m in (40, 41))
+    ours, theirs = (tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", anchors=m) for m in (40, 41))
     world = build(ours)[1].public.fingerprint()
     grid = InProcessGrid(make_client_app(partial(open_site, theirs, tmp_path)), [{"partition-id": 0}])
     engine = FlowerEngine(grid, "run", {}, world)

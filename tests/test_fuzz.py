@@ -16,7 +16,6 @@ from fedqhd.agents.memory import Replay, Trajectories
 from fedqhd.agents.model import MLP, Readout
 from fedqhd.agents.policy import Policy
 from fedqhd.core import rng as generators
-from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays, write_arrays
 from fedqhd.core.protocols import Transition
@@ -63,7 +62,7 @@ def test_any_bytes_are_settings_or_a_sentence(tmp_path, data):
 @given(st.data())
 @FILES
 def test_a_valid_file_with_a_wrong_character_is_settings_or_a_sentence(tmp_path, data):
-    text = Config().to_toml()
+    text = resolve({}).to_toml()
     at = data.draw(st.integers(0, len(text) - 1))
     file = tmp_path / "c.toml"
     file.write_text(text[:at] + data.draw(st.characters(codec="utf-8")) + text[at + 1 :])

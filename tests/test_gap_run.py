@@ -201,7 +201,10 @@ def test_the_command_prints_and_draws(run):
         (["gap"], "RUN is missing"),
         (["gap", "RUN", "--sigma", 2], "sigma=2.0 is for --advise"),
         (["gap", "/nowhere"], "no config.toml"),
-        (["gap", "--advise", "--env", "CartPole-v1", "--method", "oracle-dqn"], "method=oracle-dqn has no anchors"),
+        (
+            ["gap", "--advise", "--env", "CartPole-v1", "--method", "oracle-dqn"],
+            "method=oracle-dqn with setting=heterogeneous compiles nothing",
+        ),
         (["gap", "--advise", "/nowhere"], "no config.toml"),
     ],
 )
@@ -234,7 +237,7 @@ def test_a_teacher_is_asked_in_its_own_scaling(run):
     raw = np.random.default_rng(0).uniform(-0.2, 0.2, (20, 4))
     np.testing.assert_allclose(ours.values(ours.scaler(raw)), other.values(other.scaler(raw)), atol=1e-2)
     with pytest.raises(FedQHDError, match="env='Acrobot-v1' is not that of the run"):
-        advise(resolve({"env": "Acrobot-v1"}), of_run(run))
+        advise(resolve({"env": "Acrobot-v1", "setting": "heterogeneous"}), of_run(run))
 
 
 def test_lam_is_that_of_least_leave_one_out_error(run):

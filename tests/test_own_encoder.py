@@ -216,8 +216,9 @@ def test_a_module_that_draws_anew_is_noticed_on_loading(tmp_path):
     ],
 )
 def test_what_is_no_encoder_is_refused_with_its_reason(encoder, says, tmp_path):
+    given = {"encoder": encoder, "out": str(tmp_path / "x")}
     with pytest.raises(FedQHDError, match=says) as error:
-        fedqhd.train(**{**TINY, "env": "CartPole-v1", "encoder": encoder, "out": str(tmp_path / "x")})
+        fedqhd.train(fedqhd.resolve(given, preset="plain", shared=TINY))
     assert "encoder=" in str(error.value)
     assert not (tmp_path / "x").exists()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedqhd
-from conftest import TINY
+from conftest import tiny
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import SPAN
 from fedqhd.envs.adapt import LIMIT, check_rules
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 
 def trained(tmp_path, **settings):
-    summary = fedqhd.train(**{**TINY, "rollout_steps": 500, "out": str(tmp_path / "run"), **settings})
+    summary = fedqhd.train(tiny(tmp_path / "run", **{"rollout_steps": 500, **settings}))
     assert np.isfinite(summary["greedy_return"])
     return summary
 
@@ -124,7 +124,7 @@ def test_classes_functions_and_objects_from_python(env, tmp_path):
     summary = trained(tmp_path, env=env)
     assert isinstance(fedqhd.load_policy(summary["out"]).make_env().unwrapped, Corridor)
     assert fedqhd.evaluate(summary["out"], 2).shape == (2, 2)
-    again = fedqhd.train(**{**TINY, "rollout_steps": 500, "env": env, "out": summary["out"]}, resume=True)
+    again = fedqhd.train(tiny(summary["out"], rollout_steps=500, env=env), resume=True)
     assert again["greedy_return"] == summary["greedy_return"]
 
 
@@ -191,7 +191,7 @@ def test_module_and_name_on_the_command_line_and_in_a_file(tmp_path):
 )
 def test_what_cannot_be_played_is_refused_with_its_reason(env, says, tmp_path):
     with pytest.raises(FedQHDError, match=says) as error:
-        fedqhd.train(**{**TINY, "env": env, "out": str(tmp_path / "run")})
+        fedqhd.train(tiny(tmp_path / "run", env=env))
     assert f"env={env!r}" in str(error.value)
     assert not (tmp_path / "run").exists()
 

@@ -107,7 +107,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
             arrays = {key: archive[key] for key in archive.files}
         about = json.loads(arrays.pop(_ABOUT).tobytes())
         version = about["version"]
-        if not sealed and version >= SEALED:
+        if not sealed and version in range(SEALED, VERSION + 1):
             raise ValueError("its checksum is missing")
     except FileNotFoundError:
         raise FedQHDError(f"{path} does not exist") from None

@@ -62,7 +62,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         federation=partial(make_federation, c, public=public, secret=True),  # the server knows every seed
         folder=home / f"run-{greeting['run']}",
         measure=partial(measure, c, public.scaler),
-        uplink=c.uplink,
+        uplink=c.get("uplink", "full"),
         largest=largest(c),
     )
 

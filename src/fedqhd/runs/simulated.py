@@ -32,7 +32,7 @@ def open_site(c: Config, folder: Path, context: Context, greeting: Mapping[str, 
     client = make_client(c, index, public)
     return Site(
         client, member(client), public.fingerprint(), partial(make_federation, c, public=public),
-        client_folder(folder, index), uplink=c.uplink, largest=largest(c),
+        client_folder(folder, index), uplink=c.get("uplink", "full"), largest=largest(c),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedqhd.gap.measure import measure_gap
+from fedqhd.runs import exchange
 from fedqhd.studies.markdown import commits_of, of
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
@@ -63,7 +64,7 @@ class ExchangeError(Study):
 
     def measure(self, run: Run) -> Any:
         """The distances of each client; a client that stays alone has none."""
-        if run.summary["method"] != "fedqhd":
+        if not exchange.path_of(run.job.folder).exists():
             return {}
         clients = measure_gap(run.job.folder, episodes=5)["clients"]
         found = {"effective_rank": [round(c["effective_rank"], 1) for c in clients]}
