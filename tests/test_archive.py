@@ -79,11 +79,11 @@ def test_what_is_archived_stays_as_it_is(job, archive, tmp_path):
 
 
 def test_a_run_is_archived_when_it_ends_and_not_before(job, archive, tmp_path):
-    strand = archive.kept(single(job))
-    assert next(strand) is job
+    series = archive.kept(single(job))
+    assert next(series) is job
     assert not archive.home.exists()
     with pytest.raises(StopIteration):
-        strand.send(job.summary())
+        series.send(job.summary())
     assert (tmp_path / "runs/tuned/cell.jsonl").exists()
     failed = archive.kept(single(Job("another", "cell", tiny(tmp_path / "out/tuned/other/0-fff"))))
     assert [next(failed).name, next(failed, None)] == ["another", None]
@@ -167,6 +167,6 @@ def test_cost_counts_every_archived_seed_and_runs_none(tmp_path, monkeypatch):
     (tmp_path / "results" / file).parent.mkdir(parents=True)
     shutil.copy(ROOT / "results" / file, tmp_path / "results" / file)
     plan = Plan(["tuned"], ["fedqhd"], ["MountainCar-v0"], ["homogeneous"], out=tmp_path / "out")
-    reproduce(Cost(), plan, tmp_path / "results", lambda strands, total: 0, print)
+    reproduce(Cost(), plan, tmp_path / "results", lambda all_series, total: 0, print)
     (row,) = store.read_rows(tmp_path / "results", "cost")
     assert row["seeds"] == 10  # of which three would have been run

@@ -62,9 +62,9 @@ def make(tmp_path, monkeypatch):
             monkeypatch.setattr(module, "commit", lambda: at)
         said = []
 
-        def schedule(strands, total):
-            for strand in strands:
-                for job in strand:
+        def schedule(all_series, total):
+            for series in all_series:
+                for job in series:
                     if job.summary() is None:
                         said.append(f"run {job.config.seed}")
                         api.train(job.config)

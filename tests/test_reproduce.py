@@ -303,11 +303,11 @@ def drive(monkeypatch, tmp_path, cell, worth):
     """The search of a cell where settings are worth what `worth` says; the jobs it asked for."""
     monkeypatch.setattr(tune, "score", lambda job, summary: worth(job.config))
     jobs = []
-    strand = tune.search(Plan(out=tmp_path, tuned=tmp_path / "tuned"), cell, tmp_path)
-    job = next(strand)
+    series = tune.search(Plan(out=tmp_path, tuned=tmp_path / "tuned"), cell, tmp_path)
+    job = next(series)
     while job is not None:
         jobs.append(job)
-        job = send(strand, {"cpu_seconds": 1.0, "commit": "x"})
+        job = send(series, {"cpu_seconds": 1.0, "commit": "x"})
     return jobs
 
 
@@ -347,11 +347,11 @@ def test_a_find_that_does_not_hold_on_a_second_seed_is_dropped(monkeypatch, tmp_
 def test_a_trial_that_fails_is_not_chosen(monkeypatch, tmp_path):
     cell = Cell("fedqhd", "CartPole-v1", "homogeneous")
     monkeypatch.setattr(tune, "score", lambda job, summary: job.config.action_repeat)
-    strand = tune.search(Plan(out=tmp_path, tuned=tmp_path / "tuned"), cell, tmp_path)
-    job = next(strand)
+    series = tune.search(Plan(out=tmp_path, tuned=tmp_path / "tuned"), cell, tmp_path)
+    job = next(series)
     while job is not None:
         fails = job.config.action_repeat == 2
-        job = send(strand, None if fails else {"cpu_seconds": 1.0, "commit": "x"})
+        job = send(series, None if fails else {"cpu_seconds": 1.0, "commit": "x"})
     assert tuned(cell, tmp_path / "tuned") == {"learner": "least-squares", **cell._asdict()}
 
 

@@ -112,7 +112,7 @@ def results(plan):
 
 def collected(study, plan, results):
     """The rows of a study after its finished runs are collected, as the command does it, and its table."""
-    reproduce(study, plan, results, lambda strands, total: 0, lambda text: None)
+    reproduce(study, plan, results, lambda all_series, total: 0, lambda text: None)
     rows = store.read_rows(apart(plan, results)[1], study.name)
     return rows, "\n".join(study.table(rows))
 

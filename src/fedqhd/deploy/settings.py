@@ -28,8 +28,8 @@ IN_EXPERIMENTS_ONLY = {"attack": "none", "late": 0.0}
 
 def greeting(c: Config) -> dict[str, str]:
     """What a node has to know."""
-    told = Config({name: c.values[name] for name in (*SERVERS, *PUBLIC, *DEFAULT) if name in c})
-    return {"settings": told.to_toml()}
+    served = Config({name: c.values[name] for name in (*SERVERS, *PUBLIC, *DEFAULT) if name in c})
+    return {"settings": served.to_toml()}
 
 
 def check_server(c: Config) -> None:
@@ -43,20 +43,20 @@ def check_server(c: Config) -> None:
 
 def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Config]:
     """(its own settings, those of the public world as it sees it) of a client with a file of settings, or with none."""
-    told = tomllib.loads(greeting["settings"])
+    served = tomllib.loads(greeting["settings"])
     own = read_toml(Path(file)) if file else {}
     for name in SERVERS:
-        if name in own and own[name] != told.get(name, own[name]):
+        if name in own and own[name] != served.get(name, own[name]):
             raise FedQHDError(
-                f"{name}={own[name]!r} in {file} is for the server to choose, which has {told[name]!r}: leave it out"
+                f"{name}={own[name]!r} in {file} is for the server to choose, which has {served[name]!r}: leave it out"
             )
-    c = resolve({}, file, shared=told)
-    if c.setting == "homogeneous" and c.seed != told["seed"]:
+    c = resolve({}, file, shared=served)
+    if c.setting == "homogeneous" and c.seed != served["seed"]:
         raise FedQHDError(
-            f"seed={c.seed} in {file} makes another encoder than the server's seed={told['seed']}, and "
+            f"seed={c.seed} in {file} makes another encoder than the server's seed={served['seed']}, and "
             "setting='homogeneous' means one for all: leave the seed out"
         )
-    return c, c.replace(env=told["env"], seed=told["seed"])
+    return c, c.replace(env=served["env"], seed=served["seed"])
 
 
 def check_client(file: str) -> None:

@@ -125,7 +125,7 @@ def check_rules(env_id: str) -> None:
 def broken_rule(env: Env) -> str:
     """What Gymnasium's checker says of reset and step, or ''. It warns of some of what it finds, and of much else."""
     failed = ""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             check_env(env, skip_render_check=True, skip_close_check=True)
@@ -133,7 +133,7 @@ def broken_rule(env: Env) -> str:
             failed = str(error) or "an assertion of its own fails"
         except Exception as error:
             failed = f"reset or step fails with {error!r}"
-    texts = (str(w.message).split("WARN: ")[-1].removesuffix("\x1b[0m") for w in told)
+    texts = (str(w.message).split("WARN: ")[-1].removesuffix("\x1b[0m") for w in caught)
     return next((text for text in texts if "`reset()` method" in text or "`step()` method" in text), failed)
 
 

@@ -17,7 +17,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.protocols import Episode, Reply
 from fedqhd.federation.method import method_of
 from fedqhd.runs.limits import all_feature_bytes, stored_as
-from fedqhd.runs.private import said
+from fedqhd.runs.private import privacy_text
 from fedqhd.runs.run import Listener
 
 RECENT = 20
@@ -161,11 +161,11 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
             f"greedy return on the nominal environment: {summary['greedy_return_nominal']:.1f}", highlight=False
         )
     unusual = {kind: sum(counts.values()) for kind, counts in summary["replies"].items()}
-    told = ", ".join(f"{count} {kind}" for kind, count in unusual.items() if count)
-    if told:
-        console.print(f"replies: {told}; summary.json says whose", highlight=False, soft_wrap=True)
+    counts = ", ".join(f"{count} {kind}" for kind, count in unusual.items() if count)
+    if counts:
+        console.print(f"replies: {counts}; summary.json says whose", highlight=False, soft_wrap=True)
     if "privacy" in summary:
-        console.print(said(summary["privacy"]), highlight=False, soft_wrap=True)
+        console.print(privacy_text(summary["privacy"]), highlight=False, soft_wrap=True)
     up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024
     console.print(
         f"{summary['env_steps']:,} steps in {summary['wall_seconds']:.1f} s ({summary['cpu_seconds']:.1f} CPU s); "

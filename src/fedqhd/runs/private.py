@@ -31,8 +31,8 @@ def spent(c: Config, reports: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def said(privacy: Mapping[str, Any]) -> str:
-    """For the terminal."""
+def privacy_text(privacy: Mapping[str, Any]) -> str:
+    """What differential privacy is worth in the end, in one sentence for the terminal."""
     epsilon = privacy["epsilon"]
     how = "no privacy without noise" if epsilon is None else f"epsilon {epsilon:.3g} at delta {privacy['delta']:g}"
     return f"differential privacy of W or Q after {privacy['reports']} reports a client: {how}"

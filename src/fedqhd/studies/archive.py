@@ -16,7 +16,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
 from fedqhd.runs.config import FIELDS
 from fedqhd.runs.rounds_log import NAME as ROUNDS
-from fedqhd.studies.pool import Job, Strand, send
+from fedqhd.studies.pool import Job, JobSeries, send
 
 METRICS = "metrics.jsonl"
 RUNS = "runs"
@@ -183,15 +183,15 @@ class Archive:
         summary = job.summary()
         return summary is not None and not (self.published and summary["commit"].endswith(CHANGED))
 
-    def kept(self, strand: Strand, *, restore: bool = False) -> Strand:
+    def kept(self, series: JobSeries, *, restore: bool = False) -> JobSeries:
         """Runs that are archived as soon as they are finished; with `restore`, those that are archived are not run."""
-        job = next(strand, None)
+        job = next(series, None)
         while job is not None:
             if restore:
                 self.restore([job])
             summary = yield job
             self.store([job])
-            job = send(strand, summary)
+            job = send(series, summary)
 
     def set_aside(self, jobs: Iterable[Job], altered: Path) -> int:
         """Move runs that uncommitted code finished to a folder of their own, so that they are made again; how many."""

@@ -54,11 +54,11 @@ class Job:
         return min(1.0, lines / (self.config.episodes * self.config.clients))
 
 
-Strand = Generator[Job, dict[str, Any] | None, None]
+JobSeries = Generator[Job, dict[str, Any] | None, None]
 """Runs that follow one another: it is sent each one's summary (None: it failed) and says which comes next."""
 
 
-def single(job: Job) -> Strand:
+def single(job: Job) -> JobSeries:
     yield job
 
 
@@ -76,25 +76,25 @@ class Watcher:
 @dataclass
 class Running:
     job: Job
-    strand: Strand
+    series: JobSeries
     process: subprocess.Popen[bytes]
     log: IO[bytes]
     lock: IO[bytes]
 
 
-def run(strands: Iterable[Strand], workers: int, watcher: Watcher | None = None) -> None:
-    """All runs of all strands, `workers` at a time; what is finished already is taken as it is."""
+def run(all_series: Iterable[JobSeries], workers: int, watcher: Watcher | None = None) -> None:
+    """All runs of all series, `workers` at a time; what is finished already is taken as it is."""
     watcher = watcher or Watcher()
-    waiting: deque[tuple[Strand, Job]] = deque()
-    for strand in strands:
-        advance(strand, next(strand, None), watcher, waiting.append)
+    waiting: deque[tuple[JobSeries, Job]] = deque()
+    for series in all_series:
+        advance(series, next(series, None), watcher, waiting.append)
     watcher.begin(len(waiting))
     running: list[Running] = []
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                strand, job = waiting.popleft()
-                begun = begin(strand, job)
+                series, job = waiting.popleft()
+                begun = begin(series, job)
                 if begun is None:  # another of us has it in hand
                     watcher.busy(job)
                     continue
@@ -110,31 +110,31 @@ def run(strands: Iterable[Strand], workers: int, watcher: Watcher | None = None)
                 else:
                     watcher.finished(r.job, came, before=False)
                 # What goes on comes first: a search is not left half-way while others begin.
-                advance(r.strand, send(r.strand, came), watcher, waiting.appendleft)
+                advance(r.series, send(r.series, came), watcher, waiting.appendleft)
             watcher.tick([r.job for r in running], [job for _, job in waiting])
     finally:
         stop(running)
 
 
-def advance(strand: Strand, job: Job | None, watcher: Watcher, put: Any) -> None:
+def advance(series: JobSeries, job: Job | None, watcher: Watcher, put: Any) -> None:
     """Past all runs that are finished, to the first that is not."""
     while job is not None:
         came = job.summary()
         if came is None:
-            put((strand, job))
+            put((series, job))
             return
         watcher.finished(job, came, before=True)
-        job = send(strand, came)
+        job = send(series, came)
 
 
-def send(strand: Strand, came: dict[str, Any] | None) -> Job | None:
+def send(series: JobSeries, came: dict[str, Any] | None) -> Job | None:
     try:
-        return strand.send(came)
+        return series.send(came)
     except StopIteration:
         return None
 
 
-def begin(strand: Strand, job: Job) -> Running | None:
+def begin(series: JobSeries, job: Job) -> Running | None:
     """Start a run, or None where somebody has it in hand: the lock is the child's too, and lives as long as it does."""
     job.folder.mkdir(parents=True, exist_ok=True)
     lock = (job.folder / "lock").open("wb")
@@ -153,7 +153,7 @@ def begin(strand: Strand, job: Job) -> Running | None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         start_new_session=True,  # Ctrl-C is for us: we end it, in good order
     )  # fmt: skip
-    return Running(job, strand, process, log, lock)
+    return Running(job, series, process, log, lock)
 
 
 def close(r: Running) -> None:

@@ -10,11 +10,11 @@ from fedqhd.core.files import write_bytes
 from fedqhd.studies import store
 from fedqhd.studies.archive import RUNS, Archive, forget_without_models, measured_file
 from fedqhd.studies.plan import ALTERED, Plan, apart
-from fedqhd.studies.pool import Job, Strand
+from fedqhd.studies.pool import Job, JobSeries
 from fedqhd.studies.study import Study, finished
 
-Schedule = Callable[[list[Strand], int], int]
-"""Runs strands, of so many runs at the most, and says how many runs failed."""
+Schedule = Callable[[list[JobSeries], int], int]
+"""Runs all_series, of so many runs at the most, and says how many runs failed."""
 Say = Callable[[str], None]
 
 
@@ -37,7 +37,7 @@ def reproduce(study: Study, plan: Plan, results: Path, schedule: Schedule, say: 
     if study.measures:
         forget_without_models(study.jobs(own), study.name)
     try:
-        failed = schedule(*study.strands(own, archive, folder))
+        failed = schedule(*study.all_series(own, archive, folder))
     finally:  # several of these commands at a time may write over each other's lines; who ends last has all
         archive.store(used)
     set_aside(archive, used, say)

@@ -13,7 +13,7 @@ from fedqhd.runs.config import FIELDS, resolve
 from fedqhd.runs.outcome import training_returns
 from fedqhd.studies.archive import Archive, measured_file
 from fedqhd.studies.plan import Plan
-from fedqhd.studies.pool import Job, Strand, single
+from fedqhd.studies.pool import Job, JobSeries, single
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -123,7 +123,7 @@ class Study:
         every = self.jobs(plan.complete()) if plan.seeds is not None else []
         return [*self.jobs(plan), *every]
 
-    def strands(self, plan: Plan, archive: Archive, results: Path) -> tuple[list[Strand], int]:
+    def all_series(self, plan: Plan, archive: Archive, results: Path) -> tuple[list[JobSeries], int]:
         """What the scheduler runs, and how many runs that may be."""
         jobs = self.jobs(plan)
         return [archive.kept(single(job)) for job in jobs], len(jobs)

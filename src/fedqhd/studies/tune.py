@@ -24,7 +24,7 @@ from fedqhd.runs.outcome import training_returns
 from fedqhd.studies import store
 from fedqhd.studies.archive import Archive
 from fedqhd.studies.plan import Plan
-from fedqhd.studies.pool import Job, Strand
+from fedqhd.studies.pool import Job, JobSeries
 from fedqhd.studies.presets import Cell, given, plain, start
 from fedqhd.studies.study import Study
 
@@ -82,7 +82,7 @@ def score(job: Job, summary: Mapping[str, Any]) -> float:
     return float((np.nanmean(returns[:, -max(1, summary["episodes"] // 3) :]) + summary["greedy_return"]) / 2)
 
 
-def search(plan: Plan, cell: Cell, results: Path) -> Strand:
+def search(plan: Plan, cell: Cell, results: Path) -> JobSeries:
     """The trials of a cell; its choice is written when it is made."""
     best = first = start(cell)
     trials: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ def search(plan: Plan, cell: Cell, results: Path) -> Strand:
                        "commit": came["commit"] if came else None, "settings": new})  # fmt: skip
         return value
 
-    def attempt(own: Settings, seed: int) -> Strand:
+    def attempt(own: Settings, seed: int) -> JobSeries:
         job = trial(plan, cell, seed, own)
         came = yield job
         values[seed, json.dumps(own, sort_keys=True)] = note(job, own, came)
@@ -169,7 +169,7 @@ class Tune(Study):
         before = [f"{done} cells are tuned already: they are in {store.file_of(results, self.name)}"] if done else []
         return [*before, f"what is chosen is written to {chosen_folder(plan, results)}"]
 
-    def strands(self, plan: Plan, archive: Archive, results: Path) -> tuple[list[Strand], int]:
+    def all_series(self, plan: Plan, archive: Archive, results: Path) -> tuple[list[JobSeries], int]:
         cells, _ = self.left(plan, results)
         return [archive.kept(search(plan, cell, results), restore=True) for cell in cells], TRIALS * len(cells)
 

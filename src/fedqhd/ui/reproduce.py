@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedqhd.studies.plan import Plan
-    from fedqhd.studies.pool import Strand
+    from fedqhd.studies.pool import JobSeries
 
 
 def add_reproduce(commands: Any) -> None:
@@ -91,8 +91,8 @@ def run_reproduce(args: argparse.Namespace) -> int:
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True, markup=False)
 
-    def schedule(strands: list[Strand], total: int) -> int:
-        return 0 if args.collect else run_strands(strands, total, args.workers, console)
+    def schedule(all_series: list[JobSeries], total: int) -> int:
+        return 0 if args.collect else run_all_series(all_series, total, args.workers, console)
 
     failed = 0
     for study in parts:
@@ -102,7 +102,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
     return int(failed > 0)
 
 
-def run_strands(strands: list[Strand], total: int, workers: int, console: Console) -> int:
+def run_all_series(all_series: list[JobSeries], total: int, workers: int, console: Console) -> int:
     """How many failed."""
     from fedqhd.engines import cores
     from fedqhd.studies import pool
@@ -111,7 +111,7 @@ def run_strands(strands: list[Strand], total: int, workers: int, console: Consol
     workers = workers or cores()
     try:
         with Board(console, total, workers) as board:
-            pool.run(strands, workers, board)
+            pool.run(all_series, workers, board)
     except KeyboardInterrupt as stop:
         stop.add_note("; every run goes on from its last round when the same command is given again")
         raise
