@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -75,7 +74,7 @@ def in_one_process(folder, files):
     clients, configs = [], []
     for i, file in enumerate(files):
         own, shared = client_settings(greeting(server_config), str(folder / file))
-        configs.append(dataclasses.replace(own, out=str(folder / "one")))
+        configs.append(own.replace(out=str(folder / "one")))
         clients.append(make_client(configs[-1], i, make_public(shared)))
     public = make_public(server_config)
     members = [member(client) for client in clients]

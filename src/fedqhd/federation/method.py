@@ -26,6 +26,10 @@ PARTS = ("start", "report", "expects", "aggregate", "install")
 """What a federation can do: the methods of `fedqhd.core.protocols.Federation`."""
 
 
+READOUTS = tuple(kind.name for kind in LEARNERS.all() if kind.encodes)
+"""The learners of a readout, which methods named for them may have."""
+
+
 class Style(NamedTuple):
     """How a method is drawn in charts, and where it stands among the others."""
 
@@ -43,7 +47,7 @@ class LearnerSettings(Settings):
 
     title: ClassVar[str] = "run"
 
-    learner: str = setting("replay", "how a client learns, or module:Class", choices=LEARNERS.names, own=True)
+    learner: str = setting("replay", "how a client learns, or module:Class", choices=READOUTS, own=True)
 
 
 class Method:

@@ -12,6 +12,7 @@ from fedqhd.agents.learner import LEARNERS
 from fedqhd.core import named, presets
 from fedqhd.core.config import Config, defaults_of
 from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.named import name_of
 from fedqhd.core.presets import PLAIN, PRESETS, SETTINGS
 from fedqhd.core.registry import Registry
 from fedqhd.core.settings import Settings, check_value, coerced, fields_of, groups_of, type_of
@@ -107,21 +108,22 @@ def resolve(
         raise FedQHDError(
             f"preset={preset!r} is unknown{nearest(preset, PRESETS)}: choose from {', '.join((*PRESETS, PLAIN))}"
         )
+    given, shared = _named(given), _named(shared or {})
     tables = presets.read_toml(Path(file)) if file else {}
     source = f"config={file!r}: "
     check_tables(source, tables)
-    top = {**(shared or {}), **{k: v for k, v in tables.items() if not isinstance(v, dict)}, **given}
-    known = Known({k: tuple(map(_text, v)) if isinstance(v, list | tuple) else _text(v) for k, v in top.items()})
-    known.check_names("", {**(shared or {}), **given})
+    top = {**shared, **{k: v for k, v in tables.items() if not isinstance(v, dict)}, **given}
+    known = Known(top)
+    known.check_names("", {**shared, **given})
     given = {name: known.value(name, value) for name, value in given.items()}
     top = {**top, **given}
 
     # Who is chosen decides which tables count; a table may choose the learner, but neither method nor setting.
     names = {k: top.get(k, fields_of(RunSettings)[k].default) for k in ("env", "method", "setting")}
-    own_file, method = presets.environment_file(str(_text(names["env"]))), METHODS.find(str(_text(names["method"])))
+    own_file, method = presets.environment_file(str(names["env"])), METHODS.find(str(names["method"]))
     chosen = {**names, "agents": top.get("agents", ())}
     pair = [names["setting"], method.name]
-    in_file = {**(shared or {}), **presets.flattened(tables, pair), **given}
+    in_file = {**shared, **presets.flattened(tables, pair), **given}
     over = _preset(preset, names, method, tuned, in_file.get("learner"))
     base = defaults_of(LearnerSettings) | presets.flattened(own_file, pair[:1])
     chosen["learner"] = (base | presets.flattened(over, pair) | in_file)["learner"]
@@ -129,7 +131,7 @@ def resolve(
 
     from_file = presets.flattened(tables, order)
     known.check_names(source, from_file)
-    layers = {**presets.flattened(own_file, order), **presets.flattened(over, order), **(shared or {}), **from_file}
+    layers = {**presets.flattened(own_file, order), **presets.flattened(over, order), **shared, **from_file}
     values = {**chosen, **{k: v for k, v in layers.items() if k in known.fields}, **given}
     values = {k: known.value(k, v) for k, v in values.items() if k in known.fields}
     config = made(values, known)
@@ -141,9 +143,13 @@ def resolve(
     return config
 
 
-def _text(value: Any) -> Any:
-    """An object of the user's own by its name; whatever else as it is."""
-    return coerced("", value, str, own=True) if callable(value) else value
+def _named(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with classes and functions of the user's own by their names."""
+
+    def name(value: Any) -> Any:
+        return name_of(value) if callable(value) else value
+
+    return {k: [name(x) for x in v] if isinstance(v, list | tuple) else name(v) for k, v in values.items()}
 
 
 def _preset(

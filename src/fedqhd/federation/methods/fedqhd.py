@@ -62,7 +62,9 @@ class FedQHD(Method):
 
     @classmethod
     def uses_anchors(cls, values: Values) -> bool:
-        return bool(values["setting"] == "heterogeneous" or values.get("weights") == "precision")
+        """Where encoders differ, where W does not say how certain it is, and where there are no readouts to average."""
+        readouts = all(learner.encodes for learner in cls.learners(values))
+        return bool(values["setting"] == "heterogeneous" or values.get("weights") == "precision" or not readouts)
 
     def learner(self, client: int) -> tuple[type[Learner], dict[str, Any]]:
         kinds = self.config.agents or ("qhd",)
