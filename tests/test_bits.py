@@ -39,6 +39,7 @@ def expected():
     return json.loads(HASHES.read_text())
 
 
+@pytest.mark.slow
 def test_the_same_settings_give_the_same_bits(expected, tmp_path):
     """All in one process, since kernels are compiled once; those on Flower are below."""
     found = run(tmp_path)

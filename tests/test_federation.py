@@ -13,8 +13,6 @@ from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import (
     RULES,
     AnchorCompile,
-    Distilled,
-    Independent,
     ParameterAverage,
     Participant,
     Privacy,
@@ -22,13 +20,15 @@ from fedqhd.federation import (
     Rounded,
     TeacherAnchors,
     Terms,
-    Truncated,
     VisitedAnchors,
     choose,
     plan_rounds,
     run_rounds,
     weighted_mean,
 )
+from fedqhd.federation.methods.distilled_feddqn import Distilled
+from fedqhd.federation.methods.independent_qhd import Independent
+from fedqhd.federation.methods.truncated_fedavg_qhd import Truncated
 
 
 class Site:
