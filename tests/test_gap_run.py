@@ -261,10 +261,10 @@ def test_advice_beats_the_papers_anchors(env):
     """200 anchors of random rollouts and lam = 1e-4, against the advice: compiled values on held-out states. The
     held-out states are drawn anew, by a seed that the advice has not seen."""
     given = {"env": env, "setting": "heterogeneous", "dims": [300, 500, 800], "clients": 3, "seed": 100}
-    paper = resolve({**given, "anchors": 200, "anchor_source": "rollout", "lam": 1e-4})
+    paper = resolve({**given, "anchors": 200, "anchor_source": "rollout", "lam": 1e-4}, preset="plain")
     teacher = advising.pilot(paper)
     advised = advise(paper, teacher)["advised"]
-    fresh = Bench(resolve({**given, "seed": 101}), teacher)
+    fresh = Bench(resolve({**given, "seed": 101}, preset="plain"), teacher)
     ours = fresh.try_out(advised["source"], advised["anchors"], advised["lam"])
     theirs = fresh.try_out("rollout", 200, 1e-4)
     assert ours.held_out_error < 0.9 * theirs.held_out_error
@@ -275,10 +275,11 @@ def test_advice_costs_cartpole_no_return(tmp_path):
     """Trained with the paper's anchors and with those advised, two seeds: the return does not drop."""
     common = {**SETTINGS, "dims": [200, 300, 500], "clients": 3, "episodes": 100, "round_episodes": 10}
     paper = {"anchors": 200, "anchor_source": "rollout", "lam": 1e-4}
-    a = fedqhd.advise(**{**common, **paper, "seed": 100})["advised"]
+    a = fedqhd.advise(resolve({**common, **paper, "seed": 100}, preset="plain"))["advised"]
     advised = {"anchors": a["anchors"], "anchor_source": a["source"], "lam": a["lam"]}
     final = {}
     for name, anchors in (("paper", paper), ("advised", advised)):
-        runs = [resolve({**common, **anchors, "seed": s, "out": str(tmp_path / f"{name}-{s}")}) for s in (100, 101)]
+        own = [{**common, **anchors, "seed": s, "out": str(tmp_path / f"{name}-{s}")} for s in (100, 101)]
+        runs = [resolve(settings, preset="plain") for settings in own]
         final[name] = np.mean([train(c)["greedy_return"] for c in runs])
     assert final["advised"] >= final["paper"] - 10

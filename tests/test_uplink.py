@@ -101,9 +101,9 @@ def test_the_return_on_cartpole_does_not_drop(tmp_path, setting):
     for uplink in ("full", "float16", "int8"):
         runs = [
             train(resolve({
-                "env": "CartPole-v1", "setting": setting, "dims": [300, 500], "uplink": uplink, "seed": seed,
+                "env": "CartPole-v1", "setting": setting, "uplink": uplink, "seed": seed,
                 "out": str(tmp_path / f"{uplink}-{seed}"), **small,
-            }))
+            }, preset="plain", shared={"dims": [300, 500]}))
             for seed in (0, 1)
         ]  # fmt: skip
         assert min(run["greedy_return"] for run in runs) >= 475, (uplink, runs)
