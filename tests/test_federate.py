@@ -154,6 +154,7 @@ def test_with_keys_the_bits_are_the_same_and_strangers_are_refused(tmp_path, ter
 SERVER = """
 env = "CartPole-v1"
 setting = "heterogeneous"
+learner = "replay"
 clients = 3
 episodes = {episodes}
 round_episodes = 4
@@ -163,6 +164,7 @@ aggregate = "mean"
 """
 CLIENT = """
 env = "{env}"
+learner = "replay"
 dims = [64]
 epsilon_decay = 0.9
 eval_episodes = 1
