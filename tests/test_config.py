@@ -7,6 +7,7 @@ import tomllib
 from importlib import resources
 
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -212,3 +213,20 @@ def test_every_setting_has_help_and_one_default():
     assert all(f.metadata["help"] for f in FIELDS.values())
     fields = [f for cls in known_classes() for f in dataclasses.fields(cls)]
     assert len({(f.name, f.default, f.metadata["help"]) for f in fields}) == len(FIELDS)
+
+
+@pytest.mark.parametrize("name, value", [("env", "Acrobot-v1"), ("method", "fedqhd"), ("agents", ["qhd"])])
+def test_what_decides_which_tables_count_stands_in_none_of_them(tmp_path, name, value):
+    file = tmp_path / "c.toml"
+    file.write_text(tomli_w.dumps({"fedqhd": {name: value}}))
+    with pytest.raises(FedQHDError, match=f"{name}=.* stands in table 'fedqhd'"):
+        resolve({}, str(file))
+
+
+@pytest.mark.parametrize("name", ["env", "method", "setting", "agents", "learner"])
+@pytest.mark.parametrize("value", [True, 3, [True], [["a"]]])
+def test_choices_of_the_wrong_type_are_refused_before_they_choose(tmp_path, name, value):
+    file = tmp_path / "c.toml"
+    file.write_text(tomli_w.dumps({name: value}))
+    with pytest.raises(FedQHDError, match=f"{name}=.* has the wrong type"):
+        resolve({}, str(file))

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 ALWAYS: tuple[type[Settings], ...] = (RunSettings, EnvironmentSettings, ScalingSettings)
 """Settings that matter to every run."""
+CHOICES = ("env", "method", "setting", "agents")
+"""Settings that decide which tables of a file count; a table may choose the learner, but none of these."""
 SHOWN = 5
 """Of the settings that a note names, at the most."""
 
@@ -83,6 +85,12 @@ def check_tables(source: str, tables: Mapping[str, Any]) -> None:
                     f"{source}unknown table {name!r}{nearest(name, known)}: a table bears the name of a setting, a "
                     "learner or a method"
                 )
+            for choice in CHOICES:
+                if choice in table:
+                    raise FedQHDError(
+                        f"{source}{choice}={table[choice]!r} stands in table {name!r}, and decides which tables count: "
+                        "put it above all tables"
+                    )
             check_tables(source, table)
 
 
@@ -118,15 +126,14 @@ def resolve(
     given = {name: known.value(name, value) for name, value in given.items()}
     top = {**top, **given}
 
-    # Who is chosen decides which tables count; a table may choose the learner, but neither method nor setting.
-    names = {k: top.get(k, fields_of(RunSettings)[k].default) for k in ("env", "method", "setting")}
-    own_file, method = presets.environment_file(str(names["env"])), METHODS.find(str(names["method"]))
-    chosen = {**names, "agents": top.get("agents", ())}
+    names = {k: known.value(k, top.get(k, known.fields[k].default)) for k in CHOICES}
+    own_file, method = presets.environment_file(names["env"]), METHODS.find(names["method"])
     pair = [names["setting"], method.name]
     in_file = {**shared, **presets.flattened(tables, pair), **given}
     over = _preset(preset, names, method, tuned, in_file.get("learner"))
     base = defaults_of(LearnerSettings) | presets.flattened(own_file, pair[:1])
-    chosen["learner"] = (base | presets.flattened(over, pair) | in_file)["learner"]
+    learner = (base | presets.flattened(over, pair) | in_file)["learner"]
+    chosen = {**names, "learner": known.value("learner", learner)}
     order = method.table_names(chosen)
 
     from_file = presets.flattened(tables, order)
@@ -160,7 +167,7 @@ def _preset(
         return presets.paper()
     if preset == PLAIN:
         return {}
-    chosen = presets.tuned(str(names["env"]), *method.source(names["setting"]), folder)
+    chosen = presets.tuned(names["env"], *method.source(names["setting"]), folder)
     # What was tuned for one learner says nothing of another.
     return {} if chosen is None or (learner and chosen.get("learner", learner) != learner) else chosen
 
