@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from fedqhd.core.settings import fields_of
 from fedqhd.encoders import ENCODERS
 from fedqhd.runs.config import resolve
 
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
 TINY = {
     "clients": 2, "episodes": 6, "round_episodes": 4, "dims": [64, 96], "anchors": 40, "eval_episodes": 2,
     "engine": "local",
@@ -83,3 +86,8 @@ def live(agent, steps, seed) -> list[int]:
         if k % 5 == 4:
             agent.end_episode()
     return actions
+
+
+def same(a, b):
+    """Whether two lists of arrays are equal, bit for bit."""
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))

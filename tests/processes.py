@@ -17,6 +17,13 @@ PATIENCE = 600.0
 """Seconds after which something is wrong, however busy the machine may be."""
 
 
+def fedqhd(*args, cwd=None, **env):
+    """The command line, to its end, without a display."""
+    command = [str(FEDQHD), *map(str, args)]
+    quiet = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**quiet, **env})
+
+
 def start(*command, **options):
     """In a session of its own, so that its whole group can be asked about and signalled."""
     return subprocess.Popen(

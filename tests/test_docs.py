@@ -8,13 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from test_cli import fedqhd
+from conftest import ROOT
+from processes import fedqhd
 
-ROOT = Path(__file__).parent.parent
 PAGES = (
     "tutorial",
     "extending",

@@ -13,9 +13,8 @@ import pytest
 import yaml
 
 import fedqhd
-from test_cli import fedqhd as command
-
-ROOT = Path(__file__).parent.parent
+from conftest import ROOT
+from processes import fedqhd as command
 
 
 def test_the_version_is_written_once():

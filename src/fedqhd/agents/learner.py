@@ -57,7 +57,7 @@ class Learner(Stateful):
         return cls(public.n, public.actions, c.part(cls.Settings), generator, **options)  # type: ignore[return-value]
 
     @classmethod
-    def stored_as(cls, c: Config, own: bool | None = None) -> str:
+    def stored_as(cls, c: Config) -> str:
         """How its memory keeps hypervectors: "recompute" where it keeps none."""
         return "recompute"
 

@@ -13,7 +13,7 @@ from fedqhd import kernels
 from fedqhd.agents.encoded import LastEncoded
 from fedqhd.agents.learner import Learner
 from fedqhd.agents.model import Readout
-from fedqhd.agents.settings import Compilation
+from fedqhd.agents.settings import Compilation, StoredFeatures, feature_bytes
 from fedqhd.agents.td import q_values
 from fedqhd.core import rng
 from fedqhd.core.config import Config
@@ -55,6 +55,16 @@ class QHD(Learner, ABC):
         encoder = encoder_of(c, client, public.fit, pooled)
         settings = cls.settings_for(c, encoder, public.measure)
         return cls(encoder, public.actions, settings, rng.generator(c.seed, client, "agent"), **options)
+
+    @classmethod
+    def stored_as(cls, c: Config) -> str:
+        settings = c.part(cls.Settings)
+        # Kernels make the features of our own encoders; those of a user's may be of any size.
+        return settings.stored(fused=":" not in c.encoder[0]) if isinstance(settings, StoredFeatures) else "recompute"
+
+    @classmethod
+    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
+        return feature_bytes(c, cls.stored_as(c), D)
 
     @classmethod
     def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:
@@ -160,6 +170,16 @@ class QHD(Learner, ABC):
 
 class SteppingQHD(QHD):
     """QHD that approaches its targets by steps of temporal-difference learning."""
+
+    @classmethod
+    def stored_as(cls, c: Config) -> str:
+        settings = c.part(cls.Settings)
+        # Kernels make the features of our own encoders; those of a user's may be of any size.
+        return settings.stored(fused=":" not in c.encoder[0]) if isinstance(settings, StoredFeatures) else "recompute"
+
+    @classmethod
+    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
+        return feature_bytes(c, cls.stored_as(c), D)
 
     @classmethod
     def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:

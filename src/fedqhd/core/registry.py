@@ -18,22 +18,20 @@ class Registry(Generic[T]):
     """The classes of one kind. Ours are the modules of a package, one class each, which bears the module's name with
     `-` for `_`; so a new one is a new file and nothing else. A module is imported when its class is first asked for."""
 
-    def __init__(self, setting: str, package: str, base: type[T], modules: tuple[str, ...] = ()) -> None:
+    def __init__(self, setting: str, package: str, base: type[T]) -> None:
         """
         Args:
             setting: The name under which users choose one, for messages.
             package: Where ours are.
             base: What all of them inherit from.
-            modules: Those of the package that hold one; by default all.
         """
-        self.setting, self.package, self.base, self._modules = setting, package, base, modules
+        self.setting, self.package, self.base = setting, package, base
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Of those that come with the package, in alphabetical order."""
         package = importlib.import_module(self.package)
-        modules = self._modules or tuple(m.name for m in pkgutil.iter_modules(package.__path__))
-        return tuple(sorted(m.replace("_", "-") for m in modules))
+        return tuple(sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(package.__path__)))
 
     def all(self) -> list[type[T]]:
         """Ours, in the order of their names."""

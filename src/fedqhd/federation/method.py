@@ -16,6 +16,7 @@ from fedqhd.core.settings import Need, Settings, SettingsType, fields_of, settin
 from fedqhd.encoders.settings import EncoderSettings
 from fedqhd.envs.anchors import AnchorSettings
 from fedqhd.envs.public import Public
+from fedqhd.federation.aggregate import Rule, rule_of
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.terms import Terms
 from fedqhd.federation.wrappers.settings import WRAPPERS
@@ -141,6 +142,11 @@ class Method:
         agent = kind.make(self.config, client, public, self.pooled, **options)
         check_agent(agent, kind.name or kind.__name__)
         return agent
+
+    @property
+    def rule(self) -> Rule:
+        """Whose replies count, and how the server combines them. An oracle has nothing to aggregate."""
+        return rule_of(self.config.get("aggregate", "mean"))
 
     def federation(self, terms: Terms, public: Public) -> Federation:
         """What the clients exchange.

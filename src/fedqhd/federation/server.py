@@ -13,6 +13,7 @@ import numpy as np
 from fedqhd.core import rng
 from fedqhd.core.protocols import Episode, Expected, Payload, Reply, under
 from fedqhd.federation.aggregate import MEAN, Rule
+from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.validate import Participant, Refused, check_reply
 
 log = logging.getLogger(__name__)
@@ -25,14 +26,14 @@ class Server:
     members: Sequence[Participant] | None = None
     present: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """First and last round of the clients that come late or leave."""
-    participation: float = 1.0
-    late: float = 0.0
+    participation: float = ParticipationSettings.participation
+    late: float = ParticipationSettings.late
     """The chance that a reply comes a round late; its client sits out the round in which it arrives."""
-    late_weight: float = 0.5
-    min_clients: int = 1
+    late_weight: float = ParticipationSettings.late_weight
+    min_clients: int = ParticipationSettings.min_clients
     attempts: int = 1
     """How often a round is played before too few valid replies end the run."""
-    max_magnitude: float = np.inf
+    max_magnitude: float = AggregationSettings.max_magnitude
     rule: Rule = MEAN
     """Whose replies count, and what is made of them."""
     seed: int = 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedqhd.agents.policy import load_policy
 from fedqhd.report.play import play
-from fedqhd.studies.main import main_job
+from fedqhd.studies.catalogue.main import main_job
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.presets import ENVS, Cell
 

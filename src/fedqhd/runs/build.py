@@ -14,7 +14,7 @@ from fedqhd.core.protocols import Federation
 from fedqhd.envs.make import dynamics_of, make_env
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
-from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms, rule_of
+from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms
 from fedqhd.federation.method import check_federation, method_of
 from fedqhd.federation.settings import parse_presence
 from fedqhd.runs.limits import check_size
@@ -63,7 +63,7 @@ def make_server(c: Config, members: Sequence[Participant]) -> Server:
         present=dict(map(parse_presence, c.get("present", ()))),
         min_clients=min(c.get("min_clients", 1), len(members)),
         attempts=ATTEMPTS if c.get("too_few") == "repeat" else 1,
-        rule=rule_of(c.get("aggregate", "mean")),
+        rule=method_of(c).rule,
         seed=c.seed,
         **{name: c.values[name] for name in settings if name in c},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
@@ -56,7 +57,7 @@ def slopes_of(rows: Rows) -> dict[str, tuple[float, float, float]]:
     return found
 
 
-class Ablation(Study):
+class Ablation(Study, ABC):
     """The federation gap over D or m: computed from Q* without training, and measured in trained runs."""
 
     over: ClassVar[str] = ""
@@ -70,9 +71,9 @@ class Ablation(Study):
     unstored = ("curve", "alone")
 
     @property
+    @abstractmethod
     def computed(self) -> Pairs:
         """The pairs of D and m without training."""
-        raise NotImplementedError
 
     @property
     def trained(self) -> Pairs:

@@ -1,60 +1,35 @@
-"""All studies by name; each is imported when it is asked for."""
+"""All studies, found by name: a file in `catalogue`, or `module:Class` for one that a user wrote."""
 
 from __future__ import annotations
 
-from fedqhd.core.errors import FedQHDError, nearest
-from fedqhd.core.named import load
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.registry import Registry
 from fedqhd.studies.study import Study
 
-STUDIES = {
-    "main": "main:Main",
-    "tune": "tune:Tune",
-    "curves": "curves:Curves",
-    "cost": "cost:Cost",
-    "ablation-dim": "ablation_dim:AblationDim",
-    "ablation-anchors": "ablation_anchors:AblationAnchors",
-    "scalability": "scalability:Scalability",
-    "robustness": "robustness:Robustness",
-    "returns": "returns:Returns",
-    "methods": "methods:Methods",
-    "closed-form": "closed_form:ClosedForm",
-    "learners": "learners:Learners",
-    "options": "options:Options",
-    "features": "features:Features",
-    "attacks": "attacks:Attacks",
-    "participation": "participation:Participation",
-    "privacy": "privacy:Privacy",
-    "own-envs": "own_envs:OwnEnvs",
-    "exchange-error": "exchange_error:ExchangeError",
-    "theory": "theory:Theory",
-}
-"""In the order in which they are listed, made and reported."""
+STUDIES: Registry[Study] = Registry("study", "fedqhd.studies.catalogue", Study)
 ALL = "all"
 
 
 def study(name: str) -> Study:
-    """The study of this name, or that of `module:Class` which a user wrote."""
-    if name in STUDIES:
-        return load(f"fedqhd.studies.{STUDIES[name]}", "study")()
-    if ":" not in name:
-        near = nearest(name, [*STUDIES, ALL])
-        raise FedQHDError(f"study={name!r} is unknown{near}: fedqhd reproduce --list names all, or give module:Class")
-    found = load(name, "study")
-    if not (isinstance(found, type) and issubclass(found, Study)):
-        raise FedQHDError(f"study={name!r} is no study: a subclass of fedqhd.studies.study.Study is needed")
-    made = found()
-    if not made.name or made.name in STUDIES or not made.key:
+    """Return the study of this name.
+
+    Args:
+        name: One of ours, or `module:Class`.
+    """
+    found = STUDIES.find(name)()
+    if ":" in name and (not found.name or found.name in STUDIES.names or not found.key):
         raise FedQHDError(
-            f"study={name!r} has name={made.name!r} and key={tuple(made.key)}: it needs a name that no other study "
+            f"study={name!r} has name={found.name!r} and key={tuple(found.key)}: it needs a name that no other study "
             "has, which its result file is called by, and the values by which its rows are told apart"
         )
-    return made
+    return found
 
 
 def every() -> list[Study]:
-    return [study(name) for name in STUDIES]
+    """Return our studies in the order in which they are listed, made and reported."""
+    return sorted((kind() for kind in STUDIES.all()), key=lambda s: (s.rank, s.name))
 
 
 def studies(name: str) -> list[Study]:
-    """What a word of the command line stands for: one study, or all that `all` does."""
+    """Return what a word of the command line stands for: one study, or those of the paper for `all`."""
     return [s for s in every() if s.in_all] if name == ALL else [study(name)]

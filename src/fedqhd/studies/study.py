@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from fedqhd.core.errors import FedQHDError
 from fedqhd.core.presets import PLAIN, PRESETS
 from fedqhd.core.protocols import Array
 from fedqhd.runs.config import FIELDS, resolve
@@ -89,6 +90,8 @@ class Study:
 
     name: ClassVar[str] = ""
     """On the command line, and of the result file NAME.json."""
+    rank: ClassVar[int] = 100
+    """Its place in lists and in RESULTS.md: low numbers come first."""
     about: ClassVar[str] = ""
     """One line for `fedqhd reproduce --list`."""
     hours: ClassVar[float] = 0.0
@@ -134,7 +137,7 @@ class Study:
 
     def measure(self, run: Run) -> Any:
         """What is to be found out with a finished run's models; it is kept in its folder and in the archive."""
-        raise NotImplementedError
+        raise FedQHDError(f"study={self.name!r} measures something with its runs' models: say what in measure(run)")
 
     def rows(self, plan: Plan) -> list[Row]:
         """A row for each thing that was measured, of the finished runs among `used`."""

@@ -24,7 +24,7 @@ import numpy as np
 from fedqhd import kernels
 from fedqhd.agents.memory import Trajectories
 from fedqhd.agents.qhd import QHD
-from fedqhd.agents.settings import Compilation, Exploration, Memory, StoredFeatures, feature_bytes, storage
+from fedqhd.agents.settings import Compilation, Exploration, Memory, StoredFeatures, storage
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Transition
@@ -93,15 +93,10 @@ class LeastSquaresQHD(QHD):
     OPTIONAL = ("_awaited", "_sketch")
 
     @classmethod
-    def stored_as(cls, c: Config, own: bool | None = None) -> str:
-        return c.part(cls.Settings).stored(fused=not (":" in c.encoder[0] if own is None else own))
-
-    @classmethod
     def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
         """Features, and normal equations with a copy that is factorised."""
-        p, stored = real_features(c, D), cls.stored_as(c)
-        precision = 8 if stored == "float64" else 4
-        return feature_bytes(c, stored, D) + (2 * actions * p * p * precision if p <= DENSE else 0)
+        p, precision = real_features(c, D), 8 if cls.stored_as(c) == "float64" else 4
+        return super().memory_bytes(c, D, actions) + (2 * actions * p * p * precision if p <= DENSE else 0)
 
     @classmethod
     def needs_matrices(cls, c: Config) -> dict[str, str]:

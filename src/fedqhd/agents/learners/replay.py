@@ -16,7 +16,6 @@ from fedqhd.agents.settings import (
     Minibatches,
     StepSize,
     StoredFeatures,
-    feature_bytes,
     storage,
 )
 from fedqhd.agents.td import double_q_target, semi_gradient, td_error
@@ -44,14 +43,6 @@ class ReplayQHD(SteppingQHD):
     @classmethod
     def batch(cls, settings: ReplaySettings) -> int:
         return settings.batch_size
-
-    @classmethod
-    def stored_as(cls, c: Config, own: bool | None = None) -> str:
-        return c.part(cls.Settings).stored(fused=not (":" in c.encoder[0] if own is None else own))
-
-    @classmethod
-    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
-        return feature_bytes(c, cls.stored_as(c), D)
 
     @classmethod
     def smallest(cls, c: Config) -> ReplaySettings:

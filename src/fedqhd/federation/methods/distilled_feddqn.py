@@ -15,7 +15,6 @@ from fedqhd.core.protocols import Client, Expected, Federation, Payload, Reply
 from fedqhd.core.settings import Need, setting
 from fedqhd.envs.anchors import MOVING
 from fedqhd.envs.public import Public
-from fedqhd.federation.aggregate import rule_of
 from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.federation.method import Method, Style, Values
 from fedqhd.federation.terms import Terms
@@ -74,7 +73,7 @@ class DistilledFedDQN(Method):
     def federation(self, terms: Terms, public: Public) -> Federation:
         assert public.anchors is not None, "anchors that move are refused by check"
         c = self.config
-        return Distilled(public.anchors, public.actions, rule_of(c.aggregate).combine, temperature=c.temperature)
+        return Distilled(public.anchors, public.actions, self.rule.combine, temperature=c.temperature)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:

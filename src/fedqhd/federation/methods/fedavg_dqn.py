@@ -10,7 +10,6 @@ from fedqhd.core.config import Config
 from fedqhd.core.protocols import Federation
 from fedqhd.core.settings import Need
 from fedqhd.envs.public import Public
-from fedqhd.federation.aggregate import rule_of
 from fedqhd.federation.fedqhd import ParameterAverage
 from fedqhd.federation.method import Method, Style, Values
 from fedqhd.federation.terms import Terms
@@ -31,7 +30,7 @@ class FedAvgDQN(Method):
         return [LEARNERS.find("dqn")]
 
     def federation(self, terms: Terms, public: Public) -> Federation:
-        return ParameterAverage(terms.like, rule_of(self.config.aggregate).combine)
+        return ParameterAverage(terms.like, self.rule.combine)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:

@@ -16,7 +16,6 @@ from fedqhd.core.named import is_own
 from fedqhd.core.protocols import Federation
 from fedqhd.core.settings import Need, setting
 from fedqhd.envs.public import Public
-from fedqhd.federation.aggregate import rule_of
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
 from fedqhd.federation.fedqhd import AnchorCompile, choose
 from fedqhd.federation.follow import teacher_rollout
@@ -71,7 +70,7 @@ class FedQHD(Method):
         return kind_of(kinds[client % len(kinds)], self.config.learner)
 
     def federation(self, terms: Terms, public: Public) -> Federation:
-        c, combine, actions = self.config, rule_of(self.config.aggregate).combine, public.actions
+        c, combine, actions = self.config, self.rule.combine, public.actions
         if c.get("exchange") == "statistics":
             return NormalExchange(c.fit_lam, c.damping, terms.like)
         if public.anchors is None:

@@ -11,7 +11,7 @@ import numpy as np
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Client, Expected, Federation, Payload, Reply
 from fedqhd.envs.public import Public
-from fedqhd.federation.aggregate import Combine, rule_of, weighted_mean
+from fedqhd.federation.aggregate import Combine, weighted_mean
 from fedqhd.federation.method import Method, Style
 from fedqhd.federation.terms import Terms
 
@@ -62,7 +62,7 @@ class TruncatedFedAvgQHD(Method):
         return ("fedqhd" if setting == "homogeneous" else cls.name), setting
 
     def federation(self, terms: Terms, public: Public) -> Federation:
-        return Truncated(terms.like, rule_of(self.config.aggregate).combine)
+        return Truncated(terms.like, self.rule.combine)
 
     @classmethod
     def other_exchange(cls, c: Config) -> dict[str, Any]:

@@ -1,0 +1,114 @@
+"""Where the time of the main table's runs went, what travelled, and how soon each method has the paper's return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedqhd.runs.outcome import passed
+from fedqhd.runs.rounds_log import cpu_seconds_until
+from fedqhd.studies import paper
+from fedqhd.studies.catalogue.main import main_jobs, place_of, runs_of
+from fedqhd.studies.main_table import meant, name
+from fedqhd.studies.markdown import markdown, of
+from fedqhd.studies.plan import Plan
+from fedqhd.studies.pool import Job
+from fedqhd.studies.presets import Cell, cells, given
+from fedqhd.studies.study import Row, Rows, Run, Study, commits
+
+CELLS = cells()
+
+
+def until(cell: Cell, runs: Sequence[Run]) -> Row:
+    """CPU seconds until the last 100 episodes have the return that the paper's FedQHD has in the end, median of the
+    seeds; who does not get there has at least spent what it has spent."""
+    published = paper.final_return(paper.FEDQHD, cell.env, cell.setting)
+    assert published
+    goal, seconds, reached = published["mean"], [], 0
+    for run in runs:
+        at = passed(run.returns(), goal)
+        seconds.append(cpu_seconds_until(run.job.folder, at) if at else run.summary["cpu_seconds"])
+        reached += at is not None
+    return {"return": goal, "cpu_seconds": round(float(np.median(seconds)), 1), "runs": len(runs), "reached": reached}
+
+
+class Cost(Study):
+    """A row for each cell of the main table, of the main table's own runs."""
+
+    name = "cost"
+    rank = 4
+    about = "where the time of the main table's runs went, on three seeds or more, and what travelled"
+    shares = "main"
+    key = ("preset", "method", "env", "setting")
+    in_results = True
+    in_all = True
+
+    def jobs(self, plan: Plan) -> list[Job]:
+        return main_jobs(replace(plan, seeds=plan.seeds or self.seeds))
+
+    def used(self, plan: Plan) -> list[Job]:
+        """Further seeds count, but are not run."""
+        return [*self.jobs(plan), *main_jobs(plan.complete())]
+
+    def rows(self, plan: Plan) -> list[Row]:
+        rows = []
+        for preset in plan.presets:
+            for cell in plan.cells:
+                runs = runs_of(plan, preset, cell)
+                if not runs:
+                    continue
+                every = [run.summary for run in runs]
+                split = mean(*every[0]["split_seconds"], rows=[s["split_seconds"] for s in every])
+                rows.append({
+                    "preset": preset, **given(cell), "seeds": len(runs),
+                    **mean("cpu_seconds", "wall_seconds", rows=every), "split_seconds": split,
+                    **mean("bytes_up_per_round", "bytes_down_per_round", "updates", "env_steps", rows=every),
+                    "paper_minutes": paper.minutes(*cell), "until": until(cell, runs), "commit": commits(runs),
+                })  # fmt: skip
+        return rows
+
+    def meant(self, row: Mapping[str, Any]) -> int:
+        return meant(row)
+
+    def order(self, row: Mapping[str, Any]) -> Any:
+        return place_of(row)
+
+    def table(self, rows: Rows) -> list[str]:
+        rows = sorted(of(rows, preset="tuned"), key=lambda r: CELLS.index(Cell(r["method"], r["env"], r["setting"])))
+        body = []
+        for r in rows:
+            split = r["split_seconds"]
+            total = sum(split.values()) or 1.0
+            shares = [f"{split[k] / total:.0%}" for k in ("environment", "acting", "learning", "federation")]
+            sizes = [f"{r[k] / 1024:,.1f}" for k in ("bytes_up_per_round", "bytes_down_per_round")]
+            label = self.marked(f"{r['env']}, {r['setting']}, {name(r['method'])}", r)
+            body.append([label, f"{r['cpu_seconds']:.0f}", *shares, *sizes])
+        heads = ["", "CPU s", "environment", "acting", "learning", "federation", "KiB up a round", "KiB down"]
+        return [
+            "## Where the time goes", "", "Preset `tuned`, mean of seeds; all clients together.", "",
+            *markdown(heads, body), "", *until_table(rows),
+        ]  # fmt: skip
+
+
+def mean(*names: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    return {k: round(float(np.mean([s[k] for s in rows])), 2) for k in names}
+
+
+def until_table(rows: Rows) -> list[str]:
+    """Each method's CPU seconds to the paper's return, in a line for each cell."""
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    body = []
+    for env, setting in dict.fromkeys((r["env"], r["setting"]) for r in rows):
+        here = {r["method"]: r["until"] for r in of(rows, env=env, setting=setting)}
+        texts = []
+        for u in map(here.get, methods):
+            missed = f" ({u['runs'] - u['reached']} of {u['runs']} not)" if u and u["reached"] < u["runs"] else ""
+            texts.append(f"{u['cpu_seconds']:.0f}{missed}" if u else "–")
+        body.append([f"{env}, {setting}", f"{next(iter(here.values()))['return']:.1f}", *texts])
+    return ["### CPU seconds until the paper's return", "",
+            "Until the mean of the last 100 training episodes has come up to what the paper's FedQHD has after 600,",
+            "median of seeds; a run that does not get there counts with all that it took.", "",
+            *markdown(["", "the paper", *map(name, methods)], body)]  # fmt: skip

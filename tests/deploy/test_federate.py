@@ -1,0 +1,328 @@
+"""A federation of real processes over loopback, as the documentation has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+
+import pytest
+
+from conftest import ROOT, TESTS
+
+pytest.importorskip("flwr")
+
+from fedqhd.deploy.programs import free_port
+from fedqhd.deploy.settings import client_settings, greeting
+from fedqhd.engines import LocalEngine
+from fedqhd.engines.flower import QUIET
+from fedqhd.envs.public import make_public
+from fedqhd.federation import Terms, plan_rounds, run_rounds
+from fedqhd.runs.build import make_client, make_federation, make_server, member
+from fedqhd.runs.config import resolve
+from fedqhd.runs.outcome import evaluate
+from fedqhd.runs.run import rows
+from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree
+
+pytestmark = pytest.mark.federation
+
+DOCS = ROOT / "docs" / "federation.md"
+APP = ROOT / "src" / "fedqhd" / "deploy" / "app"
+BLOCK = re.compile(r"^```(?:toml|bash) (.+?)\n(.*?)^```$", re.M | re.S)
+
+
+def blocks():
+    """The code of the page, by its title."""
+    return dict(BLOCK.findall(DOCS.read_text()))
+
+
+@pytest.fixture
+def terminals(tmp_path):
+    """Start commands in a folder; what is left of them ends with the test."""
+    started = []
+    path = os.pathsep.join([str(FEDQHD.parent), os.environ["PATH"]])
+    surroundings = {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(tmp_path / "home"), "APP": str(APP)}
+
+    def terminal(command, **more):
+        started.append(start("bash", "-c", f"exec {command}", cwd=tmp_path, env={**surroundings, **more}))
+        return started[-1]
+
+    yield terminal
+    for process in started:
+        end(process)
+
+
+def ported(command, port):
+    """The page's commands have fixed ports; here others may run beside us."""
+    for fixed in re.findall(r"--port (\d+)", command):
+        command = command.replace(f"--port {fixed}", f"--port {port if fixed == '9093' else free_port()}")
+    command = command.replace("127.0.0.1:9093", f"127.0.0.1:{port}")
+    return f"{command.strip()} --port {port}" if command.startswith("fedqhd federate server") else command
+
+
+def lay_out(folder):
+    for name, text in blocks().items():
+        if name.endswith(".toml"):
+            (folder / name).write_text(text)
+
+
+def in_one_process(folder, files):
+    """The same clients of the same files in one process: metrics, and models beside them."""
+    server_config = resolve({"out": str(folder / "one")}, str(folder / "server.toml"))
+    clients, configs = [], []
+    for i, file in enumerate(files):
+        own, shared = client_settings(greeting(server_config), str(folder / file))
+        configs.append(own.replace(out=str(folder / "one")))
+        clients.append(make_client(configs[-1], i, make_public(shared)))
+    public = make_public(server_config)
+    members = [member(client) for client in clients]
+    federation = make_federation(server_config, Terms.of(members), public)
+    rounds = plan_rounds(server_config.episodes, server_config.round_episodes)
+    history = list(
+        run_rounds(LocalEngine(clients, federation), federation, rounds, server=make_server(server_config, members))
+    )
+    for c, client in zip(configs, clients, strict=True):
+        evaluate(c, public.scaler, client)
+    lines = [json.dumps(row) + "\n" for k, replies, _, _ in history for row in rows(k, replies)]
+    return "".join(lines), [(folder / "one" / "models" / f"client-{i}.npz").read_bytes() for i in range(len(files))]
+
+
+def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
+    lay_out(tmp_path)
+    port = free_port()
+    commands = [ported(blocks()[f"terminal {i}"], port) for i in (1, 2, 3)]
+    processes = server, *clients = [terminals(command) for command in commands]
+    read_until(server, "client 1 is there")
+    trees = [tree(process) for process in processes]
+    for process in (*clients, server):
+        said = process.communicate(timeout=PATIENCE)[0]
+        assert process.returncode == 0, said
+    assert "results in runs/federation" in said
+    metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
+    assert (tmp_path / "runs/federation/metrics.jsonl").read_text() == metrics
+    for i, home in enumerate(("one", "two")):
+        assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+    assert not (tmp_path / "runs/federation/models").exists()
+    assert all(gone_pid(pid) for pids in trees for pid in pids)
+
+
+def test_flowers_own_commands_do_the_same(tmp_path, terminals):
+    lay_out(tmp_path)
+    port = free_port()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(f'[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
+    programs = [terminals(ported(blocks()[f"flower {i}"], port)) for i in (1, 2, 3)]
+    read_until(programs[0], "Application startup complete")
+    run = terminals(blocks()["flower 4"])
+    said = run.communicate(timeout=PATIENCE)[0]
+    assert "round 3/3" in said
+    metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
+    assert (tmp_path / "runs/flower/metrics.jsonl").read_text() == metrics
+    assert (tmp_path / "state" / "two" / "models" / "client-1.npz").read_bytes() == models[1]
+
+
+def test_with_keys_the_bits_are_the_same_and_strangers_are_refused(tmp_path, terminals):
+    lay_out(tmp_path)
+    port = free_port()
+    made = terminals(blocks()["keys"])
+    assert "keep ca.key here" in made.communicate(timeout=PATIENCE)[0]
+    shutil.copytree(tmp_path / "keys", tmp_path / "more")
+    more = terminals("fedqhd federate keys more --clients 3")
+    assert more.wait(PATIENCE) == 0
+
+    def here(title):
+        return ported(blocks()[title].replace("0.0.0.0", "127.0.0.1").replace("robot.lan", "127.0.0.1"), port)
+
+    server, *clients = (terminals(here(f"secure {i}")) for i in (1, 2, 3))
+    stranger = terminals(here("secure 3").replace("keys/client-1", "more/client-2").replace("state/two", "state/three"))
+    plain = terminals(here("secure 2").replace("--keys keys/client-0", "").replace("state/one", "state/four"))
+    assert "client 1: the server refuses its key so far" in read_until(stranger, "looking for it again")
+    for process in (*clients, server):
+        said = process.communicate(timeout=PATIENCE)[0]
+        assert process.returncode == 0, said
+    metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
+    assert (tmp_path / "runs/secure/metrics.jsonl").read_text() == metrics
+    for i, home in enumerate(("one", "two")):
+        assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+    for process in (stranger, plain):
+        end(process)
+        assert "connected" not in process.stdout.read()
+
+
+SERVER = """
+env = "CartPole-v1"
+setting = "heterogeneous"
+learner = "replay"
+clients = 3
+episodes = {episodes}
+round_episodes = 4
+anchors = 40
+anchor_source = "rollout"
+aggregate = "mean"
+"""
+CLIENT = """
+env = "{env}"
+learner = "replay"
+dims = [64]
+epsilon_decay = 0.9
+eval_episodes = 1
+"""
+
+
+class Fleet:
+    """A server and clients 0 to 2, of which each can be started at any time."""
+
+    def __init__(self, folder, terminals, episodes, server="", **slow):
+        """`slow`: what the clients that live in the slow world find in their surroundings, as c1={...}."""
+        self.folder, self.terminals, self.port, self.slow = folder, terminals, free_port(), slow
+        (folder / "server.toml").write_text(SERVER.format(episodes=episodes))
+        for i in range(3):
+            env = "saboteur:Slow-v0" if f"c{i}" in slow else "CartPole-v1"
+            (folder / f"c{i}.toml").write_text(CLIENT.format(env=env))
+        self.flags = server
+
+    def serve(self, more="--config server.toml"):
+        self.server = self.terminals(f"{FEDQHD} federate server {more} --out run --port {self.port} {self.flags}")
+        return self.server
+
+    def join(self, i):
+        more = {"PYTHONPATH": str(TESTS), "FEDQHD_TEST_EPISODES": str(self.folder / f"episodes-{i}")}
+        return self.terminals(
+            f"{FEDQHD} federate client --server 127.0.0.1:{self.port} --client {i} --config c{i}.toml --state-dir s{i}",
+            **more, **self.slow.get(f"c{i}", {}),
+        )  # fmt: skip
+
+    def wait_for_episode(self, i, n):
+        path, end = self.folder / f"episodes-{i}", time.monotonic() + PATIENCE
+        while not path.exists() or len(path.read_text().splitlines()) < n:
+            waits = self.server.poll() is None and time.monotonic() < end
+            assert waits, f"client {i} did not get to episode {n}:\n{self.logs()}"
+            time.sleep(0.02)
+
+    def logs(self):
+        """How the logs of all programs end."""
+        ends = ((log, log.read_text().splitlines()[-15:]) for log in sorted(self.folder.rglob("*.log")))
+        return "\n".join(line for log, last in ends for line in (f"{log.relative_to(self.folder)}:", *last))
+
+    def played(self):
+        """{client: {round: its episodes}}"""
+        told = {}
+        for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            told.setdefault(row["client"], {}).setdefault(row["round"], []).append(row["episode"])
+        return told
+
+    def summary(self):
+        return json.loads((self.folder / "run" / "summary.json").read_text())
+
+
+def test_a_client_killed_in_a_round_is_left_out_and_back_within_two_rounds(tmp_path, terminals):
+    fleet = Fleet(tmp_path, terminals, episodes=32, server="--grace 10", c1={})
+    server, _, victim, _ = fleet.serve(), *(fleet.join(i) for i in range(3))
+    fleet.wait_for_episode(1, 6)  # the second of its second round
+    kill_tree(victim)
+    read_until(server, "client 1 is left out of this round: it has not answered in time")
+    fleet.join(1)
+    said = server.communicate(timeout=PATIENCE)[0]
+    assert server.returncode == 0, said
+    played = fleet.played()
+    assert played[0] == played[2] == {k: list(range(4 * k, 4 * k + 4)) for k in range(8)}
+    missed = [k for k in range(8) if k not in played[1]]
+    assert missed[0] == 1
+    assert 1 <= len(missed) <= 3  # the round it died in, and two more at the most
+    # It went on from its own checkpoint: no episode is missing, and none that counted was played twice.
+    assert [e for k in sorted(played[1]) for e in played[1][k]] == list(range(4 * len(played[1])))
+    assert sum(fleet.summary()["replies"]["absent"].values()) == len(missed)
+
+
+def test_a_server_killed_in_a_round_goes_on_from_its_last_to_the_same_bits(tmp_path, terminals):
+    fleet = Fleet(tmp_path, terminals, episodes=16, c1={})
+    server, *clients = fleet.serve(), *(fleet.join(i) for i in range(3))
+    fleet.wait_for_episode(1, 10)  # the second of its third round
+    kill_tree(server)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    said = fleet.serve("--resume").communicate(timeout=PATIENCE)[0]
+    assert "resumed after round 2" in said
+    for client in clients:
+        assert "the server is gone; looking for it again" in client.communicate(timeout=PATIENCE)[0]
+    monkey = pytest.MonkeyPatch()
+    monkey.syspath_prepend(str(TESTS))
+    metrics, models = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics
+    for i in range(3):
+        assert (tmp_path / f"s{i}" / "models" / f"client-{i}.npz").read_bytes() == models[i]
+
+
+def test_a_client_that_raises_lies_or_falls_silent_cannot_stop_the_rest(tmp_path, terminals):
+    faults = {"FEDQHD_TEST_FAULTS": "fine raise nan shape hang"}
+    fleet = Fleet(tmp_path, terminals, episodes=24, server="--grace 15", c2=faults)
+    server = fleet.serve()
+    for i in range(3):
+        fleet.join(i)
+    said = server.communicate(timeout=PATIENCE)[0]
+    assert server.returncode == 0, said
+    for sentence in (
+        "client 2 is left out of this round: it raised an error: .*the robot fell over",
+        "the reply of client 2 is refused: its Q is not finite",
+        r"the reply of client 2 is refused: its Q is of shape \(7, 2\), and \(40, 2\) is expected",
+        "client 2 is left out of this round: it has not answered in time",
+        "client 2 is left out of this round: it has yet to answer what it was asked before",
+    ):
+        assert re.search(sentence, said), sentence
+    played = fleet.played()
+    assert list(played[0]) == list(played[1]) == list(range(6))
+    assert fleet.summary()["replies"]["refused"] == {"2/not finite": 1, "2/shape": 1}
+    assert fleet.summary()["greedy_return_per_client"][2] is None
+
+
+def test_masked_replies_over_a_network(tmp_path, terminals):
+    fleet = Fleet(tmp_path, terminals, episodes=8)
+    metrics, _ = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
+    with (tmp_path / "server.toml").open("a") as f:
+        f.write('secure = "secagg+"\n')
+    server = fleet.serve()
+    for i in range(3):
+        fleet.join(i)
+    said = server.communicate(timeout=PATIENCE)[0]
+    assert server.returncode == 0, said
+    assert not fleet.summary()["replies"]["absent"]
+    # Until the first teacher, which is off by a rounding, nothing differs.
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert lines[:12] == metrics.splitlines()[:12]
+    assert len(lines) == 24
+
+
+def test_a_node_with_other_anchors_is_refused_and_too_few_end_the_wait(tmp_path, terminals):
+    fleet = Fleet(tmp_path, terminals, episodes=4, server="--wait 40")
+    with (tmp_path / "c1.toml").open("a") as f:
+        f.write("anchors = 41\n")
+    server, _, other = fleet.serve(), fleet.join(0), fleet.join(1)
+    said = server.communicate(timeout=PATIENCE)[0]
+    assert server.returncode == 2
+    assert "waiting for" in said
+    refusal = next(line for line in said.splitlines() if line.startswith("a node is refused: client 1"))
+    assert "41 anchors" in refusal
+    assert "40 anchors" in refusal
+    assert "of clients=3 these were not there after 40 seconds: 1, 2; start them, or wait longer" in said
+    end(other)
+    theirs = other.stdout.read()
+    assert "fedqhd: the server has other anchors" in theirs
+    assert "40 anchors" in theirs
+
+
+def test_nothing_listens_on_other_than_loopback_and_ctrl_c_leaves_nothing_behind(tmp_path, terminals):
+    fleet = Fleet(tmp_path, terminals, episodes=400)
+    processes = [fleet.serve(), *(fleet.join(i) for i in range(3))]
+    read_until(processes[0], "round 1/")
+    trees = [tree(process) for process in processes]
+    assert all(listening(pids) == {"127.0.0.1"} for pids in trees)
+    for process in processes:
+        os.killpg(process.pid, signal.SIGINT)
+    said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+    assert [process.returncode for process in processes] == [130] * 4
+    assert "go on with: fedqhd federate server --resume --out run" in said[0]
+    assert "Traceback" not in "".join(said)
+    assert all(gone_pid(pid) for pids in trees for pid in pids)

@@ -1,0 +1,390 @@
+"""Clients behind Flower compute what they would compute anywhere, and no node can stop the others."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from time import monotonic
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ArrayRecord, Context
+from test_engines import state_of
+
+from conftest import tiny
+from fedqhd.agents.client import LocalClient
+from fedqhd.core.errors import FedQHDError
+from fedqhd.engines import LocalEngine
+from fedqhd.engines.flower.client import make_client_app
+from fedqhd.engines.flower.engine import FlowerEngine
+from fedqhd.engines.flower.grid import InProcessGrid, Patience
+from fedqhd.engines.flower.records import array_record, payload_of
+from fedqhd.engines.flower.simulation import SimulationEngine
+from fedqhd.engines.flower.strategy import FedQHD
+from fedqhd.federation import plan_rounds, run_rounds
+from fedqhd.runs.build import build, make_server
+from fedqhd.runs.simulated import open_site
+from worlds import CORRIDOR
+
+SETTINGS = [
+    {"setting": "homogeneous"},
+    {"setting": "heterogeneous", "clients": 3, "encoder": "complex"},
+    {"setting": "heterogeneous", "anchor_source": "teacher", "learner": "least-squares", "weights": "precision"},
+    {"setting": "heterogeneous", "anchor_source": "visited", "learner": "online"},
+    {"setting": "heterogeneous", "method": "truncated-fedavg-qhd", "weights": "steps"},
+    {"exchange": "statistics", "learner": "least-squares"},
+    {"method": "independent-qhd"},
+    {"setting": "heterogeneous", "uplink": "int8", "encoder": "symbolic"},
+    {"setting": "homogeneous", "uplink": "float16", "encoder": "complex"},
+    {"method": "oracle-qhd"},
+    {"method": "fedavg-dqn", "learning_starts": 10, "widths": [8]},
+    {"method": "distilled-feddqn", "learning_starts": 10, "widths": [8, 16], "setting": "heterogeneous"},
+]
+
+
+def make_engine(tmp_path, config, **options):
+    clients, world = build(config)
+    folder = tmp_path / "nodes"
+    app = make_client_app(partial(open_site, config, folder))
+    grid = InProcessGrid(app, [{"partition-id": i} for i in range(len(clients))])
+    return SimulationEngine(grid, clients, folder, "run", world.public.fingerprint(), **options), world
+
+
+def local_run(config, rounds):
+    clients, world = build(config)
+    engine = LocalEngine(clients, world.federation)
+    server = make_server(config, world.members)
+    history = list(run_rounds(engine, world.federation, rounds, server=server))
+    return history, engine.each(state_of)
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[k], other[k]) and one[k].dtype == other[k].dtype for k in one)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(str(v) for v in s.values()))
+def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings):
+    config, rounds = tiny(tmp_path, env=CORRIDOR, **settings), plan_rounds(6, 4)
+    local, states = local_run(config, rounds)
+    engine, world = make_engine(tmp_path, config)
+    told = []
+    engine.on_episode = told.append
+    history = list(run_rounds(engine, world.federation, rounds, server=make_server(config, world.members)))
+    assert told == [e for _, replies, _, _ in local for r in replies for e in r.episodes]
+    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
+        assert [r._replace(payload={}, seconds={}) for r in replies] == [
+            r._replace(payload={}, seconds={}) for r in replies_there
+        ]
+        same(teacher, teacher_there)
+    for one, other in zip(states, engine.each(state_of), strict=True):
+        same(one, other)
+
+
+def test_flowers_own_loop_with_our_strategy_gives_the_same_bits(tmp_path):
+    config, rounds = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3), plan_rounds(6, 4)
+    local, states = local_run(config, rounds)
+    engine, world = make_engine(tmp_path, config)
+    strategy = FedQHD(engine, world.federation, make_server(config, world.members), rounds)
+    result = strategy.start(engine.grid, ArrayRecord(), num_rounds=len(rounds))
+    same(local[-1][2], payload_of(result.arrays))
+    assert set(result.train_metrics_clientapp) == {1, 2}
+    for one, other in zip(states, engine.each(state_of), strict=True):
+        same(one, other)
+
+
+def test_a_round_is_one_message_a_client(tmp_path):
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3)
+    engine, world = make_engine(tmp_path, config)
+    introductions = engine.grid.sent
+    assert introductions == 3
+    list(run_rounds(engine, world.federation, [1, 1, 1, 1]))
+    assert engine.grid.sent - introductions == 3 * 4 + 3  # and one to install the last teacher
+
+
+def test_some_clients_take_part(tmp_path):
+    engine, _ = make_engine(tmp_path, tiny(tmp_path, env=CORRIDOR, clients=3))
+    assert [r.client for r in engine.round(None, 2, [2, 1])] == [1, 2]
+    assert [len(r.episodes) for r in engine.round(None, 1)] == [1, 1, 1]
+
+
+def test_a_server_that_forgot_a_round_finds_its_clients_as_they_were_before_it(tmp_path):
+    """As after its death: the checkpoint that it goes on from is a round older than its clients."""
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3)
+    engine, world = make_engine(tmp_path, config)
+    _, teacher = world.federation.aggregate({}, engine.round(None, 3))
+    forgetful = {**FlowerEngine.state(engine)}
+    first = engine.round(teacher, 3)
+    FlowerEngine.restore(engine, forgetful)
+    again = engine.round(teacher, 3)
+    onwards = engine.round(teacher, 3)
+    for one, other in zip(first, again, strict=True):
+        assert one.episodes == other.episodes
+        same(one.payload, other.payload)
+    assert [r.episodes[0].episode for r in onwards] == [6, 6, 6]
+
+
+class Faulty(InProcessGrid):
+    """Some answers are lost, late or not what they were."""
+
+    lost = frozenset()
+    spoil = staticmethod(lambda client, answer: answer)
+
+    def client(self, message):
+        return self.contexts[message.metadata.src_node_id].node_config["partition-id"]
+
+    def pull_messages(self, message_ids):
+        answers = super().pull_messages(message_ids)
+        held = [a for a in answers if self.client(a) in self.lost]
+        self._replies |= {a.metadata.reply_to_message_id: a for a in held}
+        return [self.spoil(self.client(a), a) for a in answers if a not in held]
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    """An engine of three clients over a grid that can be made to fail, with its server and federation."""
+    monkeypatch.setattr("test_flower.InProcessGrid", Faulty)
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3, aggregate="mean")
+    engine, world = make_engine(tmp_path, config)
+    server = make_server(config, world.members)
+    engine.absent = server.absent
+    engine.patience = Patience(quorum=0.5, grace=0.2, poll=0.02)
+    return engine, world.federation, server
+
+
+def spoiled(change):
+    """Of the answers, client 1's is changed."""
+
+    def spoil(client, answer):
+        if client == 1:
+            change(answer.content)
+        return answer
+
+    return spoil
+
+
+def arrays(**named):
+    return spoiled(lambda content: content.__setitem__("arrays", array_record(named)))
+
+
+def about(**entries):
+    return spoiled(lambda content: content.config_records["about"].update(entries))
+
+
+def without_metrics(content):
+    del content["metrics"]
+
+
+Q = np.zeros((40, 2))
+FAULTS = {
+    "NaN": (arrays(Q=np.full_like(Q, np.nan)), "refused/1/not finite", "client 1.*not finite"),
+    "shape": (arrays(Q=Q[:7]), "refused/1/shape", r"client 1.*\(7, 2\), and \(40, 2\)"),
+    "names": (arrays(P=Q), "refused/1/names", r"client 1.*'P'.*'Q'"),
+    "type": (arrays(Q=Q.astype(complex)), "refused/1/type", "client 1.*complex128"),
+    "fingerprint": (about(fingerprint="other"), "refused/1/fingerprint", "client 1.*'other'"),
+    "another client": (about(client=2), "absent/1/client", "client 1.*says that it is client 2"),
+    "no metrics": (spoiled(without_metrics), "absent/1/unreadable", "client 1.*cannot be read"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_client_that_fails_is_left_out_by_name_and_reason_and_the_rest_go_on(faulty, caplog, fault):
+    engine, federation, server = faulty
+    spoil, count, sentence = FAULTS[fault]
+    rounds = run_rounds(engine, federation, [2, 2, 2], server=server)
+    next(rounds)
+    engine.grid.spoil = spoil
+    next(rounds)
+    assert server.counted.keys() == {0, 2}
+    assert server.counts[count] == 1
+    assert re.search(sentence, caplog.text)
+    engine.grid.spoil = Faulty.spoil
+    next(rounds)
+    assert server.counted.keys() == {0, 1, 2}
+
+
+def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty, caplog, monkeypatch):
+    engine, federation, server = faulty
+    rounds = run_rounds(engine, federation, [2, 2, 2], server=server)
+    next(rounds)
+    play = LocalClient.play
+
+    def fall_over(client, *args):
+        play(client, *args)
+        if client.index == 1:
+            raise ZeroDivisionError("the robot fell over")
+        return play(client, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalClient, "play", fall_over)
+        next(rounds)
+    assert server.counted.keys() == {0, 2}
+    assert server.counts == {"absent/1/raised": 1}
+    assert "client 1 is left out of this round: it raised an error: the robot fell over" in caplog.text
+    _, replies, _, _ = next(rounds)
+    assert [r.episodes[0].episode for r in replies] == [6, 2, 6]
+
+
+def test_a_client_that_never_answers_is_not_waited_for(faulty, caplog):
+    engine, federation, server = faulty
+    rounds = run_rounds(engine, federation, [2, 2, 2, 2], server=server)
+    next(rounds)
+    engine.grid.lost = {2}
+    began = monotonic()
+    next(rounds)
+    assert 0.2 <= monotonic() - began < 5
+    assert server.counted.keys() == {0, 1}
+    next(rounds)
+    assert server.counts == {"absent/2/silent": 1, "absent/2/busy": 1}
+    assert "client 2 is left out of this round: it has not answered in time" in caplog.text
+    engine.grid.lost = frozenset()
+    next(rounds)
+    assert server.counted.keys() == {0, 1, 2}
+
+
+def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again(faulty, caplog):
+    """Nodes with keys keep their names, so what they owed before they died would be waited for for ever."""
+    engine, federation, server = faulty
+    rounds = run_rounds(engine, federation, [2, 2, 2, 2], server=server)
+    next(rounds)
+    engine.grid.lost = {2}
+    next(rounds)
+    engine.grid._replies.clear()  # it died with its answer
+    engine.grid.lost = frozenset()
+    next(rounds)
+    assert server.counts == {"absent/2/silent": 1, "absent/2/busy": 1}
+    next(rounds)
+    assert server.counted.keys() == {0, 1, 2}
+    assert not engine._mailbox._reminders
+
+
+def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_then(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedqhd.engines.flower.engine.HELLO", Patience(quorum=0.0, grace=0.05, poll=0.01))
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
+    grid = Faulty(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
+    grid.lost = {1}
+    engine.meet()
+    engine.meet()
+    assert engine.introductions.keys() == {0}
+    assert grid.sent == 2
+    grid.lost = frozenset()
+    engine.gather(2, 5.0)
+    assert grid.sent == 2
+    assert not engine._mailbox.open
+
+
+def test_a_client_that_was_refused_may_come_again_as_another(tmp_path):
+    """What a node that is not taken said of itself binds nobody."""
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=1)
+    world = build(config)[1].public.fingerprint()
+    grid = InProcessGrid(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": 0}])
+    engine = FlowerEngine(grid, "run", {}, "another world")
+    engine.meet()
+    assert not engine.introductions
+    engine.world = world
+    grid.contexts[2000] = grid.contexts.pop(1000)
+    engine.gather(1, 5.0)
+    assert engine.introductions.keys() == {0}
+
+
+def test_a_node_whose_key_is_another_clients_is_refused(tmp_path, caplog):
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
+    app = make_client_app(partial(open_site, config, tmp_path))
+    grid = InProcessGrid(app, [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint(), nodes={1000: 0, 1001: 0})
+    with pytest.raises(FedQHDError, match="of clients=2 these were not there after 0 seconds: 1"):
+        engine.gather(2, 0.0)
+    assert "a node is refused: it says that it is client 1, and has the key of another" in caplog.text
+
+
+def test_below_the_quorum_everyone_is_waited_for_up_to_the_limit(faulty):
+    engine, _, server = faulty
+    engine.grid.lost = {1, 2}
+    engine.patience = Patience(quorum=0.5, grace=0.1, limit=0.6, poll=0.02)
+    began = monotonic()
+    assert [r.client for r in engine.round(None, 1)] == [0]
+    assert monotonic() - began >= 0.6
+    assert server.counts == {"absent/1/silent": 1, "absent/2/silent": 1}
+
+
+def test_a_client_that_comes_back_on_another_node_goes_on_from_its_own_state(faulty):
+    engine, federation, server = faulty
+    rounds = run_rounds(engine, federation, [2, 2, 2], server=server)
+    next(rounds)
+    grid = engine.grid
+    context = grid.contexts.pop(1001)
+    _, replies, _, _ = next(rounds)
+    assert [r.client for r in replies] == [0, 2]
+    assert server.counts == {"absent/1/away": 1}
+    context.node_id = 2001
+    grid.contexts[2001] = context
+    _, replies, _, _ = next(rounds)
+    assert [(r.client, r.episodes[0].episode) for r in replies] == [(0, 4), (1, 2), (2, 4)]
+
+
+def test_a_node_in_another_world_is_refused_with_both_fingerprints(tmp_path, caplog):
+    ours, theirs = (tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", anchors=m) for m in (40, 41))
+    world = build(ours)[1].public.fingerprint()
+    grid = InProcessGrid(make_client_app(partial(open_site, theirs, tmp_path)), [{"partition-id": 0}])
+    engine = FlowerEngine(grid, "run", {}, world)
+    with pytest.raises(FedQHDError, match=r"clients=1.*after 0\.3 seconds: 0; start them, or wait longer"):
+        engine.gather(1, limit=0.3)
+    assert "40 anchors, 2 actions" in caplog.text
+    assert "41 anchors, 2 actions" in caplog.text
+
+
+def test_a_client_may_not_come_back_as_another(faulty, caplog):
+    engine, _, _ = faulty
+    engine.round(None, 1)
+    grid, context = engine.grid, engine.grid.contexts.pop(1001)
+    grid.contexts[3001] = Context(1, 3001, {"partition-id": 1}, context.state, {})
+    first = engine.introductions[1]
+    engine.introductions[1] = first._replace(member=first.member._replace(fingerprint="what it was"))
+    with pytest.raises(FedQHDError, match="what it was"):
+        engine.round(None, 1)
+
+
+def test_waiting_says_for_how_many(tmp_path, caplog):
+    caplog.set_level("INFO")
+    config = tiny(tmp_path, env=CORRIDOR, clients=3)
+    grid = InProcessGrid(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": 1}])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
+    with pytest.raises(FedQHDError, match=r"of clients=3 these were not there after 0\.2 seconds: 0, 2"):
+        engine.gather(3, limit=0.2)
+    assert "waiting for 2 of 3 clients: 0, 2" in caplog.text
+
+
+@pytest.mark.parametrize(("uplink", "share"), [("float16", 4), ("int8", 8)])
+def test_a_coarse_uplink_is_short_on_the_wire(tmp_path, uplink, share):
+    def up(uplink):
+        engine, _ = make_engine(tmp_path, tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", uplink=uplink))
+        before = engine.grid.bytes["up"]
+        engine.round(None, 1)
+        return engine.grid.bytes["up"] - before
+
+    numbers = 2 * 40 * 2 * 8
+    assert abs(up("full") - up(uplink) - (numbers - numbers / share)) < 100  # the unit and the code's name
+
+
+def test_a_code_that_is_none_is_unreadable(faulty):
+    engine, _, server = faulty
+    engine.grid.spoil = about(coded='{"Q": ["<U8", 1.0]}')
+    assert [r.client for r in engine.round(None, 1)] == [0, 2]
+    assert server.counts == {"absent/1/unreadable": 1}
+
+
+def test_what_travels_is_what_arrives(rng):
+    """Names and their order, types, shapes, NaN, and an empty array; and no pickle, either way."""
+    sent = {
+        "z": rng.normal(size=(3, 2)).astype(np.float32), "a": rng.normal(size=4) + 1j, "e": np.zeros((0, 2)),
+        "n": np.array([np.nan, -0.0]), "s": np.array(3.0), "F": np.asfortranarray(rng.normal(size=(4, 3))),
+    }  # fmt: skip
+    arrived = payload_of(array_record(sent))
+    assert list(arrived) == list(sent)
+    assert all(np.array_equal(sent[k], arrived[k], equal_nan=True) and sent[k].dtype == arrived[k].dtype for k in sent)
+    with pytest.raises(ValueError, match="pickle"):
+        array_record({"x": np.array([object()])})
