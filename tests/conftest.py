@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,40 @@ TINY = {
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def files_of_the_checkout() -> dict[Path, int]:
+    """When each file was last written, but for hidden ones and Python's caches."""
+    found = {}
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [
+            f for f in folders if not f.startswith(".") and f != "__pycache__" and not f.endswith(".egg-info")
+        ]
+        found |= {Path(folder, name): Path(folder, name).stat().st_mtime_ns for name in names}
+    return found
+
+
+def pytest_sessionstart(session):
+    if not hasattr(session.config, "workerinput"):  # the process that the workers report to
+        session.config.files_before = files_of_the_checkout()
+
+
+def pytest_sessionfinish(session):
+    """No test writes outside its temporary folder. Files that exist may change, since you may edit them meanwhile,
+    but results may not."""
+    before = getattr(session.config, "files_before", None)
+    if before is None:
+        return
+    published = (ROOT / "results", ROOT / "RESULTS.md")
+    after = files_of_the_checkout()
+    written = [f for f, when in after.items() if f not in before or (when != before[f] and _within(f, published))]
+    if written:
+        print("\nThe tests wrote into the checkout:", *sorted(written), sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _within(file: Path, places: tuple[Path, ...]) -> bool:
+    return any(file.is_relative_to(place) for place in places)
 
 
 @pytest.fixture(autouse=True, scope="session")

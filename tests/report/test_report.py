@@ -94,7 +94,7 @@ def test_the_papers_figures():
 
 
 def test_report_through_the_command_line(results, tmp_path, text):
-    done = fedqhd("report", "--results", results, "--markdown", tmp_path / "R.md")
+    done = fedqhd("report", "--results", results, "--markdown", "R.md", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "R.md").read_text() == text
 
