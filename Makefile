@@ -41,13 +41,13 @@ demo: setup
 	@echo "the policy:      runs/demo/play.gif"
 
 test: setup-all
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: setup-all
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 --dist loadfile -m slow
 
 test-federation: setup-all
-	$(BIN)/pytest -n 2 -m federation
+	$(BIN)/pytest -n 2 --dist loadfile -m federation
 
 lint: setup-all
 	$(BIN)/ruff check .

@@ -74,7 +74,7 @@ def kill_at_random(folder, trials, seed):
 
 
 def test_runs_killed_at_random_moments_end_with_the_same_bits(tmp_path):
-    assert kill_at_random(tmp_path, 5, seed=0) >= 2
+    assert kill_at_random(tmp_path, 2, seed=0) >= 1
 
 
 @pytest.mark.slow
