@@ -172,16 +172,6 @@ class SteppingQHD(QHD):
     """QHD that approaches its targets by steps of temporal-difference learning."""
 
     @classmethod
-    def stored_as(cls, c: Config) -> str:
-        settings = c.part(cls.Settings)
-        # Kernels make the features of our own encoders; those of a user's may be of any size.
-        return settings.stored(fused=":" not in c.encoder[0]) if isinstance(settings, StoredFeatures) else "recompute"
-
-    @classmethod
-    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
-        return feature_bytes(c, cls.stored_as(c), D)
-
-    @classmethod
     def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:
         settings: Any = c.part(cls.Settings)
         if settings.step == "plain":
