@@ -1,6 +1,7 @@
-"""All ratios side by side: results/bench.json and a table. Wants an idle machine; absolute times are noise.
+"""Measure all speed ratios and write results/bench.json and its table. This needs an otherwise idle machine.
 
-`--only PART ...` measures some of it and keeps the rest; `--check` compares with what is there instead of writing.
+`--only PART ...` measures some parts and keeps the stored results of the others. `--check` compares with the stored
+results instead of writing them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ PARTS: dict[str, Callable[[], Iterator[micro.Row]]] = {
     "until": whole.until,
 }
 CHECKED = ("operations", "steps", "engines", "starting")
-"""What depends on this tree alone; about ten minutes."""
+"""The parts that depend on this working tree alone. They take about ten minutes."""
 LOSS = 1.25
+"""`--check` fails if a ratio is worse than before by more than this factor."""
 LIMIT = ", ours over the limit"
 
 
 def show(rows: Sequence[micro.Row]) -> None:
+    """Print the rows as a table."""
     table = Table(title="times as fast as the other; a limit: times as slow as it")
     for column in ("what", "against", "ratio", "goal", ""):
         table.add_column(column, justify="right" if column in ("ratio", "goal") else "left")
@@ -48,15 +51,16 @@ def show(rows: Sequence[micro.Row]) -> None:
 
 
 def machine() -> str:
-    """The processor: what is fast on one is not as fast on another."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text().splitlines() if told.exists() else []
+    """Return the name of the processor, since ratios differ between processors."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     wide = " with AVX-512" if any("avx512f" in line for line in lines) else ""
     return (names[0] if names else platform.machine()) + wide
 
 
 def table(rows: Sequence[micro.Row]) -> str:
+    """Return the content of results/bench.md."""
     lines = [
         "# How fast",
         "",
@@ -79,26 +83,29 @@ def table(rows: Sequence[micro.Row]) -> str:
 
 
 def ordered(rows: Iterable[micro.Row]) -> list[micro.Row]:
+    """Sort the rows by their part."""
     return sorted(rows, key=lambda r: list(PARTS).index(r["part"]))
 
 
 def write(rows: Sequence[micro.Row]) -> None:
-    """After every row, since all of them take hours; what is not measured yet stays as it was."""
+    """Write all rows. This is called after every row, since all of them take hours; the others stay as they were."""
     about = {"command": "make bench", "machine": machine(), "rows": rows}
     FILE.write_text(json.dumps(about, indent=1) + "\n")
     FILE.with_suffix(".md").write_text(table(rows))
 
 
 def reached(r: micro.Row) -> bool:
+    """Return whether a row reaches its goal."""
     return r["ratio"] <= r["goal"] if r["at_most"] else r["ratio"] >= r["goal"]
 
 
 def key(r: micro.Row) -> tuple[str, str]:
+    """Return what identifies a row."""
     return r["name"], r["against"]
 
 
 def lost(now: micro.Row, before: micro.Row) -> bool:
-    """A quarter slower beside the other than it was."""
+    """Return whether the ratio is worse than before by more than a factor of LOSS."""
     worse = now["ratio"] / before["ratio"] if now["at_most"] else before["ratio"] / now["ratio"]
     return worse > LOSS
 
@@ -108,8 +115,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=None, metavar="PART")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
-    held = json.loads(FILE.read_text())["rows"] if FILE.exists() else []
-    before = {key(r): r for r in held}
+    stored = json.loads(FILE.read_text())["rows"] if FILE.exists() else []
+    before = {key(r): r for r in stored}
     wanted = args.only or (CHECKED if args.check else tuple(PARTS))
     rows = {} if args.check else dict(before)
     for part in wanted:

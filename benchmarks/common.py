@@ -1,4 +1,4 @@
-"""What the benchmarks share: where the repository and the command are, and which commit is measured."""
+"""Shared by the benchmarks: the paths of the repository and of the command, and the commit that is measured."""
 
 from __future__ import annotations
 
@@ -11,5 +11,6 @@ COMMAND = str(Path(sys.executable).parent / "fedqhd")
 
 
 def head() -> str:
+    """Return the abbreviated hash of the current commit."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout.strip()

@@ -1,9 +1,9 @@
-"""Our DQN is no strawman: one DQN alone beside published references and, on CartPole, Stable-Baselines3's.
+"""Show that our DQN is a fair baseline: compare it with published returns and, on CartPole, with Stable-Baselines3.
 
-Both get the same network, minibatches, updates a step, target period, memory, scaling, number of steps and Huber loss
-(theirs is linear from an error of 1 on, so it gets rewards divided by our threshold). Theirs has no double-Q, and its
-epsilon and step size fall with steps, not episodes. CPU seconds are of training, taken in turn in
-one process.
+Both DQNs have the same network, minibatches, updates per step, target period, memory, scaling, number of steps and
+Huber loss (that of Stable-Baselines3 is linear from an error of 1 on, so its rewards are divided by our threshold). The
+one of Stable-Baselines3 has no double-Q, and its epsilon and step size decay with steps instead of episodes. The CPU
+time is that of training; the two are measured in turn in one process.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from fedqhd.runs.run import train
 
 SEEDS = (0, 1, 2)
 BESIDE = "CartPole-v1"
-# Environment: episodes of ours, and the greedy return that a DQN should reach (RL-Zoo and CleanRL, 50,000 to 120,000
-# steps: CartPole 500 and 488.7, Acrobot -76.6 and -91.5, MountainCar -100.8 and -195, LunarLander 154).
+# For each environment, our number of episodes and the greedy return that a DQN should reach. Published returns (RL-Zoo
+# and CleanRL, after 50,000 to 120,000 steps) are 500 and 488.7 on CartPole, -76.6 and -91.5 on Acrobot, -100.8 and -195
+# on MountainCar, and 154 on LunarLander.
 CASES = {
     "CartPole-v1": (400, 475),
     "Acrobot-v1": (700, -90),
@@ -41,10 +42,12 @@ CASES = {
 
 
 def returns(values: list[float]) -> str:
+    """Format the mean of some returns, followed by each of them."""
     return f"{np.mean(values):.1f} ({', '.join(map(str, values))})"
 
 
 def settings(env: str, seed: int, out: Path) -> Config:
+    """Return the settings of a run of one DQN."""
     episodes, _ = CASES[env]
     return resolve(
         {"env": env, "method": "oracle-dqn", "setting": "homogeneous", "clients": 1, "episodes": episodes,
@@ -53,14 +56,14 @@ def settings(env: str, seed: int, out: Path) -> Config:
 
 
 def theirs(c: Config, steps: int) -> tuple[float, float]:
-    """Greedy return and CPU seconds of Stable-Baselines3's DQN with these settings."""
+    """Return the greedy return and the CPU seconds of Stable-Baselines3's DQN with these settings."""
     clients, world = build(c)
 
     def scaled(env):
         space = clients[0].envs[0].observation_space
         return Monitor(TransformObservation(env, world.scaler, type(space)(-np.inf, np.inf, space.shape)))
 
-    # The share of the run after which our epsilon is at its floor.
+    # The fraction of the run after which our epsilon has reached its floor.
     fraction = min(1.0, np.log(c.epsilon_end) / np.log(c.epsilon_decay) / c.episodes)
     training = TransformReward(scaled(make_env(c.env)), lambda r: r / c.huber)
     model = DQN(

@@ -1,4 +1,4 @@
-"""Size and error of exported policies: three clients of CartPole, compared on states that they meet."""
+"""Measure the size and the error of exported policies of three CartPole clients, on states that they visit."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ COMMAND = {
 
 
 def compiled(header: Path) -> ctypes.CDLL:
+    """Compile an exported C header into a library with a function `action`."""
     source = header.with_suffix(".c")
     source.write_text(f'#include "{header.name}"\nint action(const float *o) {{ return fedqhd_action(o); }}\n')
     library = header.with_suffix(".so")
@@ -34,6 +35,7 @@ def compiled(header: Path) -> ctypes.CDLL:
 
 
 def row(run: str, client: int, format: str, folder: Path) -> dict[str, object]:
+    """Export one policy and compare it with the original."""
     policy = fedqhd.load_policy(run, client)
     S = policy_states([policy], STATES, np.random.default_rng(1)).astype(np.float32)
     Q = policy.q(S)
@@ -43,7 +45,7 @@ def row(run: str, client: int, format: str, folder: Path) -> dict[str, object]:
         library = compiled(file)
         pointers = [np.ascontiguousarray(s).ctypes.data_as(ctypes.POINTER(ctypes.c_float)) for s in S]
         actions = np.array([library.action(p) for p in pointers])
-        found["flash"] = int(re.search(r"([\d,]+) bytes of constants", file.read_text())[1].replace(",", ""))
+        found["flash"] = int(re.search(r"The constants take ([\d,]+) bytes", file.read_text())[1].replace(",", ""))
     else:
         if format == "onnx":
             values = onnxruntime.InferenceSession(str(file)).run(None, {"obs": S})[0]

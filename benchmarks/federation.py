@@ -1,8 +1,8 @@
-"""What a federation of real processes costs on loopback: bytes a round on the wire, and seconds a round beside Flower's
-own minimum, an app whose clients answer with nothing at once.
+"""Measure what a federation of real processes costs on loopback, in bytes and in seconds per round.
 
-Bytes are counted by a relay between a client and the server, whatever they are: messages, Flower's polling, HTTP.
-Seconds are taken by turns in one federation: the same SuperLink and SuperNodes, now our app and now the empty one.
+The seconds are compared with Flower's own minimum: an app whose clients reply at once and with nothing. The two apps
+take turns on the same SuperLink and SuperNodes. A relay between a client and the server counts all bytes, including
+those of Flower's polling and of HTTP.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UPLINKS = ("full", "float16", "int8")
 
 
 class Relay:
-    """Passes on to a port, and counts."""
+    """Forwards connections to a port on this machine and counts the bytes in both directions."""
 
     def __init__(self, port: int) -> None:
         self.target, self.up, self.down = port, 0, 0
@@ -70,14 +70,21 @@ class Relay:
 
 class Link(NamedTuple):
     relay: Relay
-    """In the way of the first node, where that was asked for."""
+    """Stands between the first node and the server if `relayed` was set."""
     nodes: str
-    """Whose key each node has."""
+    """The mapping of nodes to client keys, for the app; empty without keys."""
 
 
 @contextmanager
 def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = False) -> Iterator[Link]:
-    """A SuperLink and its SuperNodes."""
+    """Run a SuperLink and its SuperNodes.
+
+    Args:
+        home: A new folder for their files.
+        clients: The number of SuperNodes.
+        relayed: Whether a relay counts the bytes of the first node.
+        keyed: Whether they use TLS and authenticate by keys.
+    """
     port = free_port()
     home.mkdir(parents=True)
     if keyed:
@@ -113,7 +120,7 @@ def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = Fa
 
 
 def play(home: Path, app: str, run: dict[str, Any], relay: Relay | None = None) -> tuple[list[float], list[list[int]]]:
-    """When the rounds of an app ended, by its own clock, and what the relay had counted when that was seen."""
+    """Run an app. Return when each of its rounds ended, in seconds, and what the relay had counted by then."""
     marks = home / "marks"
     marks.write_text("")
     (home / "run.toml").write_text(tomli_w.dumps({**run, "marks": str(marks)}))
@@ -130,6 +137,7 @@ def play(home: Path, app: str, run: dict[str, Any], relay: Relay | None = None) 
 
 
 def settings(home: Path, **more: Any) -> str:
+    """Write the settings of a run to a file and return its path. A former run in the same folder is removed."""
     path = home / "settings.toml"
     shutil.rmtree(home / "run", ignore_errors=True)
     path.write_text(tomli_w.dumps({**CARTPOLE, "eval_episodes": 1, "out": str(home / "run"), **more}))
@@ -137,7 +145,7 @@ def settings(home: Path, **more: Any) -> str:
 
 
 def bytes_a_round(folder: Path, rounds: int, uplinks: Sequence[str]) -> list[dict[str, Any]]:
-    """Of one of two clients: alone, a client has but one encoder and sends W."""
+    """Measure the bytes of one of two clients. (A federation of one has a single encoder and would send W.)"""
     rows = []
     with federation(folder / "bytes", 2, relayed=True) as (relay, _):
         for what, setting in SENT.items():
@@ -166,7 +174,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def seconds_a_round(folder: Path, clients: int, rounds: int, repeats: int) -> dict[str, Any]:
-    """All variants by turns, forwards and backwards, so that no variant has the machine to itself."""
+    """Measure all variants in turn, in alternating order, so that a drift of the machine affects all of them alike."""
     took: dict[str, list[float]] = {name: [] for name in VARIANTS}
     homes = folder / "plain", folder / "keyed"
     with federation(homes[0], clients) as plain, federation(homes[1], clients, keyed=True) as keyed:

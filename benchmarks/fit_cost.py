@@ -1,5 +1,7 @@
-"""What learning by least squares costs beside replay TD, per step of the environment and at equal D: runs on CartPole
-in turn, one process, learning and acting apart from the environment. Wants an idle machine.
+"""Compare the cost of learning by least squares with that of replay TD, per environment step and at the same D.
+
+The runs are on CartPole, in turn in one process. Only the time of learning and acting counts, not that of the
+environment. This needs an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ KINDS = {
 
 
 def cost(D: int, seed: int, kind: dict[str, str]) -> float:
-    """Seconds of learning and acting for each step of the environment."""
+    """Return the seconds of learning and acting per environment step."""
     with tempfile.TemporaryDirectory() as out:
         settings = {"env": "CartPole-v1", "clients": 1, "episodes": EPISODES, "dims": [D], "engine": "local", **kind}
         summary = train(resolve({**settings, "seed": seed, "eval_episodes": 1, "out": f"{out}/run"}))

@@ -1,6 +1,7 @@
-"""Single operations beside the same mathematics elsewhere: one process, one thread, in turn.
+"""Compare single operations with other implementations of the same mathematics, in turn in one process and thread.
 
-A ratio is the other's median time over ours, except where it is said to be ours over a limit.
+A ratio is the median time of the other implementation divided by ours or, in rows with a limit, our time divided by
+that limit.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Operation = Callable[[], object]
 LIMITS = """
 #include <stdint.h>
 #include <stddef.h>
-/* The arithmetic of a step: q of the rows, two sets of q of those after them, and the update. */
+/* The arithmetic of an update: Q of the sampled rows, Q of the next rows by two readouts, and the step on W. */
 float arithmetic(const int8_t *X, const int64_t *rows, const int64_t *a, int B, int D, int A, float *W,
                  const float *V) {
     float total = 0;
@@ -56,7 +57,7 @@ float arithmetic(const int8_t *X, const int64_t *rows, const int64_t *a, int B, 
     }
     return total;
 }
-/* What has to come from memory: the rows and those after them, once. */
+/* The memory traffic of an update: the sampled rows and the next rows are read once. */
 int64_t bandwidth(const int64_t *X, const int64_t *rows, int B, int words) {
     int64_t total = 0;
     for (int i = 0; i < B; i++) {
@@ -69,7 +70,7 @@ int64_t bandwidth(const int64_t *X, const int64_t *rows, int B, int words) {
 
 
 def in_turn(operations: dict[str, Operation], calls: int = 10, repeats: int = REPEATS) -> dict[str, float]:
-    """Median seconds of each."""
+    """Time operations in turn and return the median seconds of one call of each."""
     times: dict[str, list[float]] = {name: [] for name in operations}
     for repeat in range(repeats + 2):
         for name, operation in operations.items():
@@ -84,12 +85,13 @@ def in_turn(operations: dict[str, Operation], calls: int = 10, repeats: int = RE
 def row(
     name: str, against: str, ratio: float, goal: float | None, at_most: bool = False, repeats: int = REPEATS
 ) -> Row:
+    """Return a row of the result file. The ratio must be at least the goal, or at most with `at_most`."""
     return {"name": name, "against": against, "ratio": round(ratio, 2), "goal": goal, "at_most": at_most,
             "repeats": repeats}  # fmt: skip
 
 
 def replay_agent(D: int, n: int, actions: int) -> ReplayQHD:
-    """With a full replay of episodes of 200 steps."""
+    """Return an agent whose replay memory is full of episodes of 200 steps."""
     rng = np.random.default_rng(0)
     settings = ReplaySettings(batch_size=B, eta=ETA, replay_size=CAPACITY, features="int8", update_every=CAPACITY + 1)
     agent = ReplayQHD(RandomFourier.sample(n, D, 1.5, rng), actions, settings, rng)
@@ -101,6 +103,7 @@ def replay_agent(D: int, n: int, actions: int) -> ReplayQHD:
 
 
 def our_update(agent: ReplayQHD) -> Operation:
+    """Return a replay update by our kernel."""
     m, rng = agent.memory, np.random.default_rng(1)
     args = (*agent._last.args, agent.memory.X, agent.memory.scale, m.joined, m.a, m.r, m.discount, m.s_next)
     weights = (ETA, agent._rows, agent._target_rows, agent._N_target, agent._unit_target, agent._phi_next)
@@ -108,7 +111,7 @@ def our_update(agent: ReplayQHD) -> Operation:
 
 
 def numpy_update(agent: ReplayQHD) -> Operation:
-    """float32 throughout, as in the kernels."""
+    """Return the same update in numpy, in float32 like the kernels."""
     m, rng = agent.memory, np.random.default_rng(1)
     Omega, b = agent.encoder.arrays["Omega"] * np.float32(2 * np.pi), agent.encoder.arrays["b"] * np.float32(2 * np.pi)
     scale = np.float32(1 / np.sqrt(agent.encoder.D))
@@ -125,6 +128,7 @@ def numpy_update(agent: ReplayQHD) -> Operation:
 
 
 def torch_update(agent: ReplayQHD) -> Operation:
+    """Return the same update in eager torch."""
     m, rng = agent.memory, np.random.default_rng(1)
     Omega, b = (torch.from_numpy(agent.encoder.arrays[k] * np.float32(2 * np.pi)) for k in ("Omega", "b"))
     S, A, R, discount, S_next = (torch.from_numpy(x) for x in (m.s, m.a, m.r, m.discount, m.s_next))
@@ -145,7 +149,7 @@ def torch_update(agent: ReplayQHD) -> Operation:
 
 
 def limits(agent: ReplayQHD, library: ctypes.CDLL) -> dict[str, Operation]:
-    """The arithmetic alone, on rows that are in the cache; and the memory traffic alone."""
+    """Return two lower bounds of an update: its arithmetic alone, on cached rows, and its memory traffic alone."""
     rng, D, A = np.random.default_rng(1), agent.encoder.D, agent.W.shape[1]
     X, a = agent.memory.X, agent.memory.a[:B].copy()
     W, V = agent._rows.copy(), agent._target_rows.copy()
@@ -162,6 +166,7 @@ def limits(agent: ReplayQHD, library: ctypes.CDLL) -> dict[str, Operation]:
 
 
 def build_limits(folder: str) -> ctypes.CDLL:
+    """Compile LIMITS."""
     source = Path(folder) / "limits.c"
     source.write_text(LIMITS)
     built = source.with_suffix(".so")
@@ -171,6 +176,7 @@ def build_limits(folder: str) -> ctypes.CDLL:
 
 
 def updates() -> Iterator[Row]:
+    """Compare a replay update with torch, numpy and its lower bounds."""
     with tempfile.TemporaryDirectory() as folder:
         library = build_limits(folder)
         for D, n, actions in ((1000, 4, 2), (1000, 8, 4), (10_000, 4, 2), (10_000, 8, 4)):
@@ -186,6 +192,7 @@ def updates() -> Iterator[Row]:
 
 
 def encoding() -> Iterator[Row]:
+    """Compare the encoding of states with torchhd and scikit-learn."""
     import torchhd
 
     states = np.random.default_rng(0).normal(size=(1000, 8)).astype(np.float32)
@@ -204,6 +211,7 @@ def encoding() -> Iterator[Row]:
 
 
 def acting() -> Iterator[Row]:
+    """Compare acting and an online step with a small network in torch."""
     D, n, actions = 10_000, 8, 4
     rng = np.random.default_rng(0)
     agent = OnlineQHD(RandomFourier.sample(n, D, 1.5, rng), actions, OnlineSettings(eta=ETA, epsilon_start=0.0), rng)
@@ -242,7 +250,7 @@ def acting() -> Iterator[Row]:
 
 
 def compiling() -> Iterator[Row]:
-    """One client's part of a round, after the first: Q at the anchors, then the teacher compiled."""
+    """Measure a client's part of a round after the first: it evaluates Q at the anchors and compiles the teacher."""
     D, m, actions = 10_000, 2000, 2
     rng = np.random.default_rng(0)
     agent = OnlineQHD(RandomFourier.sample(4, D, 1.5, rng), actions, OnlineSettings(), rng)
@@ -260,7 +268,7 @@ def compiling() -> Iterator[Row]:
 
 
 def networks() -> Iterator[Row]:
-    """The DQN we are compared with, beside the same in eager torch."""
+    """Compare our compiled DQN, which is the baseline elsewhere, with the same DQN in eager torch."""
     n, actions, hidden = 8, 4, (128, 128)
     rng = np.random.default_rng(0)
     agent = DQN(n, actions, hidden, DQNSettings(batch_size=B, learning_starts=CAPACITY), rng, rng)
@@ -290,6 +298,7 @@ def networks() -> Iterator[Row]:
 
 
 def rows() -> Iterator[Row]:
+    """Yield the rows of all comparisons in this file."""
     torch.set_num_threads(1)
     for part in (updates, encoding, acting, compiling, networks):
         yield from part()

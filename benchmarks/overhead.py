@@ -1,4 +1,4 @@
-"""What checkpoints, validation and aggregation cost: their share of the CPU time of default runs."""
+"""Measure the share of checkpoints, validation and robust aggregation in the CPU time of default runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ spent: dict[str, float] = {}
 
 
 def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """CPU seconds of a call, those of worker processes included where it is given the parties."""
+    """Wrap a function so that its CPU seconds are added to `spent`.
+
+    If an argument is a `Parties`, the CPU seconds of its worker processes count, too.
+    """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         clock = next((a.engine.cpu_seconds for a in args if isinstance(a, Parties)), process_time)
@@ -48,7 +51,7 @@ def main() -> None:
         spent.clear()
         with tempfile.TemporaryDirectory() as folder:
             config = resolve({"episodes": episodes, "eval_episodes": 1, **settings, "out": folder})
-            cpu = run.train(config)["cpu_seconds"] + spent["checkpoints"]  # which the run's own clock leaves out
+            cpu = run.train(config)["cpu_seconds"] + spent["checkpoints"]  # the summary does not count these
         shares = {what: round(100 * seconds / cpu, 3) for what, seconds in spent.items()}
         total = round(sum(shares.values()), 3)
         rows.append({"run": name, "episodes": episodes, "percent": shares, "sum": total, "commit": head()})

@@ -1,4 +1,4 @@
-"""Install what dist/ holds, each in an environment of its own, and try it: `python benchmarks/smoke.py dist`."""
+"""Install each package in dist/ into its own virtual environment and try it: `python benchmarks/smoke.py dist`."""
 
 import subprocess
 import sys
@@ -10,6 +10,7 @@ TRAIN = "--env CartPole-v1 --setting heterogeneous --clients 2 --dims 40 60 --ep
 
 
 def try_out(package: Path) -> None:
+    """Install one package and run its main commands. Exits with a message if one of them fails."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)

@@ -1,4 +1,4 @@
-"""Whole runs beside each other, in turn in one process and on one core unless it says otherwise."""
+"""Compare whole runs, in turn in one process and on one core unless a function says otherwise."""
 
 from __future__ import annotations
 
@@ -26,35 +26,37 @@ from fedqhd.runs.run import Listener, train
 from fedqhd.studies.paper import FEDQHD, final_return
 
 REPEATS = 3
-# Episodes that make about 5,000 steps of five clients which have learned little.
+# Episodes in which five clients that have learned little make about 5,000 steps.
 EPISODES = {"CartPole-v1": 40, "Acrobot-v1": 2, "LunarLander-v3": 10, "MountainCar-v0": 5}
-# About 40,000: a federation's first round, in which anchors are encoded and factorised, is dear.
+# The same for about 40,000 steps: the first round, which encodes and factorises the anchors, is expensive.
 LONGER = {"CartPole-v1": 120, "Acrobot-v1": 16, "LunarLander-v3": 80, "MountainCar-v0": 40}
-# One minibatch of 32 at every step, for all.
+# All methods learn from one minibatch of 32 at every step.
 CADENCE = {"learner": "replay", "batch_size": 32, "update_every": 1, "gradient_steps": 1, "learning_starts": 32}
 COST = ROOT / "results" / "cost.json"
 SEEDS = (0, 1, 2)
 
 
 def finished(settings: Mapping[str, Any], listener: Listener | None = None) -> dict[str, Any]:
+    """Make a run and return its summary."""
     with tempfile.TemporaryDirectory() as out:
         common = {"engine": "local", "eval_episodes": 1, "out": f"{out}/run"}
         return train(resolve({**common, **settings}), **({} if listener is None else {"listener": listener}))
 
 
 def step_cost(settings: Mapping[str, Any]) -> float:
-    """CPU seconds for each step of the environment."""
+    """Return the CPU seconds of a run per environment step."""
     summary = finished(settings)
     return float(summary["cpu_seconds"] / summary["env_steps"])
 
 
 def compare(kinds: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Median cost of a step of each, taken in turn."""
+    """Return the median CPU seconds per step of each kind of run, measured in turn."""
     spent = [[step_cost({**kind, "seed": seed}) for kind in kinds] for seed in range(REPEATS + 1)][1:]
     return [float(x) for x in np.median(spent, axis=0)]
 
 
 def steps() -> Iterator[Row]:
+    """Compare the cost of a step of FedQHD with that of the DQN methods."""
     for env, episodes in EPISODES.items():
         one = {**CADENCE, "env": env, "episodes": episodes, "setting": "homogeneous", "widths": [128]}
         large, small, dqn = compare([{**one, "dims": [10_000]}, {**one, "dims": [2000]},
@@ -70,11 +72,11 @@ def steps() -> Iterator[Row]:
 
 
 class Reached(Exception):
-    """No more of this run is needed."""
+    """Raised to end a run that has reached its goal."""
 
 
 class Until(Listener):
-    """Ends a run when the mean of all clients over the last episodes is above a goal."""
+    """Ends a run when the mean return of all clients over the last episodes reaches a goal."""
 
     def __init__(self, goal: float) -> None:
         self.goal, self.returns = goal, []
@@ -87,7 +89,7 @@ class Until(Listener):
 
 
 def seconds_until(goal: float, settings: Mapping[str, Any]) -> tuple[float, bool]:
-    """CPU seconds until a run reached it, or all that it took without; and whether it did."""
+    """Return the CPU seconds until a run reached the goal (or ended without), and whether it did."""
     began = process_time()
     try:
         finished(settings, Until(goal))
@@ -102,13 +104,13 @@ class Stop(BaseCallback):
         self.goal = goal
 
     def _on_step(self) -> bool:
-        """Whether to go on."""
+        """Return whether to continue."""
         recent = self.model.ep_info_buffer
         return len(recent) < LAST or np.mean([e["r"] for e in recent]) < self.goal
 
 
 def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
-    """One agent of Stable-Baselines3 with RL Zoo's settings for CartPole."""
+    """Return the same as `seconds_until` for one DQN of Stable-Baselines3 with RL Zoo's settings for CartPole."""
     model = DQN(
         "MlpPolicy", make_env("CartPole-v1"), learning_rate=2.3e-3, batch_size=64, buffer_size=100_000,
         learning_starts=1000, gamma=0.99, target_update_interval=10, train_freq=256, gradient_steps=128,
@@ -121,7 +123,7 @@ def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
 
 
 def peer() -> Iterator[Row]:
-    """Five clients with one encoder and one agent of Stable-Baselines3, in turn."""
+    """Compare five clients that share an encoder with one agent of Stable-Baselines3, in turn."""
     goal = final_return(FEDQHD, "CartPole-v1", "homogeneous")["mean"]
     own = {"env": "CartPole-v1", "learner": "least-squares", "episodes": 600}
     spent = [(seconds_until(goal, {**own, "seed": seed}), sb3_seconds_until(goal, seed)) for seed in SEEDS]
@@ -131,8 +133,10 @@ def peer() -> Iterator[Row]:
 
 
 def until() -> Iterator[Row]:
-    """Beside our own DQNs, from the runs of the main table, each method as it was tuned: hours that need not be spent
-    twice."""
+    """Compare with our own DQN methods, all of them tuned.
+
+    The numbers come from the runs of the main table, since repeating those would take hours.
+    """
     cells = {(r["env"], r["setting"], r["method"]): r["until"] for r in json.loads(COST.read_text())["rows"]
              if r["preset"] == "tuned"} if COST.exists() else {}  # fmt: skip
     for setting, other in (("homogeneous", "fedavg-dqn"), ("heterogeneous", "distilled-feddqn")):
@@ -143,7 +147,10 @@ def until() -> Iterator[Row]:
 
 
 def sooner(where: str, mine: Mapping[str, Any], other: str, theirs: Mapping[str, Any], goal: float) -> Row:
-    """Who does not get there in time has at least spent what it has spent."""
+    """Return the row that compares two methods by the CPU seconds until they reach the goal.
+
+    A run that does not reach the goal counts with all of its CPU seconds, which is a lower bound.
+    """
 
     def missed(u: Mapping[str, Any]) -> str:
         short = u["runs"] - u["reached"]
@@ -165,7 +172,10 @@ ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def command(*arguments: object) -> tuple[float, int]:
-    """CPU seconds and peak bytes of `fedqhd ...`, started by a small process: a child's peak counts its parent's."""
+    """Return the CPU seconds and the peak memory in bytes of `fedqhd ...`.
+
+    A small process starts the command, because the peak of a child process includes that of its parent at the fork.
+    """
     line = [sys.executable, "-c", MEASURED, COMMAND, *map(str, arguments)]
     done = subprocess.run(line, check=True, stdout=subprocess.PIPE, env=ONE_THREAD)
     seconds, peak = done.stdout.split()
@@ -173,16 +183,19 @@ def command(*arguments: object) -> tuple[float, int]:
 
 
 def run_of(*settings: object) -> tuple[dict[str, Any], int]:
-    """The summary of `fedqhd train ...` in a process of its own, and its peak of memory."""
+    """Run `fedqhd train ...` in its own process and return its summary and its peak memory in bytes."""
     with tempfile.TemporaryDirectory() as out:
         _, peak = command("train", *settings, "--eval-episodes", 1, "--out", f"{out}/run")
         return json.loads(Path(f"{out}/run/summary.json").read_text()), peak
 
 
 def engines() -> Iterator[Row]:
-    """The only one that wants two cores, and seconds on the clock. Each run has its own process, or the local engine
-    would find memory that the run before it has left, and the workers none."""
-    repeats = 7  # cores are not equally fast from second to second, and the slower one decides
+    """Compare the process engine with the local one, by wall-clock time on two cores.
+
+    Every run has its own process. Otherwise the local engine could reuse memory that an earlier run has allocated,
+    whereas the workers could not.
+    """
+    repeats = 7  # the speed of a core varies from second to second, and the slower core decides
     spent = [
         [run_of("--env", "Acrobot-v1", "--learner", "replay", "--clients", 10, "--episodes", 12, "--dims", 2000,
                 "--round-episodes", 3, "--engine", engine, "--seed", seed)[0]["wall_seconds"]
@@ -195,7 +208,7 @@ def engines() -> Iterator[Row]:
 
 
 def fleet_run(clients: int, episodes: int) -> tuple[float, int]:
-    """CPU seconds for each step of the environment, and the peak of memory."""
+    """Return the CPU seconds per environment step and the peak memory in bytes."""
     summary, peak = run_of("--env", "CartPole-v1", "--clients", clients, "--episodes", episodes, "--learner", "online",
                            "--dims", 500, "--eta", 1e-4, "--epsilon-decay", 1, "--engine", "local",
                            "--round-episodes", 5)  # fmt: skip
@@ -203,7 +216,7 @@ def fleet_run(clients: int, episodes: int) -> tuple[float, int]:
 
 
 def fleet() -> Iterator[Row]:
-    """As many steps of five clients as of a thousand, federated as often."""
+    """Compare federations of 5 to 1,000 clients that make the same number of steps in all."""
     fleets = {5: 2000, 100: 100, 500: 20, 1000: 10}
     spent = [[fleet_run(clients, episodes) for clients, episodes in fleets.items()] for _ in range(REPEATS)]
     cost, memory = (dict(zip(fleets, each, strict=True)) for each in np.median(spent, axis=0).T)
@@ -220,13 +233,13 @@ def fleet() -> Iterator[Row]:
 
 
 def first_episode() -> float:
-    """CPU seconds from the start of `fedqhd train` until it has noted its first episode."""
+    """Return the CPU seconds from the start of `fedqhd train` until it has recorded its first episode."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as out:
         line = [COMMAND, "train", "--engine", "local", "--clients", "1", "--round-episodes", "1", "--out", f"{out}/run"]
         run = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=ONE_THREAD)
-        noted = Path(f"{out}/run/metrics.jsonl")
-        while not (noted.exists() and noted.stat().st_size):
+        metrics = Path(f"{out}/run/metrics.jsonl")
+        while not (metrics.exists() and metrics.stat().st_size):
             if run.poll() is not None:
                 raise RuntimeError(f"{' '.join(line)} ended with exit code {run.returncode} before its first episode")
             sleep(0.002)
@@ -237,7 +250,7 @@ def first_episode() -> float:
 
 
 def starting() -> Iterator[Row]:
-    """CPU seconds; the first of these calls fills the caches and does not count."""
+    """Measure the CPU seconds that commands take to start. The first call of each fills the caches and is ignored."""
     with tempfile.TemporaryDirectory() as out:
         one = ("train", "--clients", 1, "--episodes", 1, "--eval-episodes", 1, "--out", f"{out}/run", "--overwrite")
         for name, seconds, goal in (

@@ -1,4 +1,4 @@
-"""What the site has beside docs/: the results that pages link to, the example files, and every command's --help."""
+"""Adds to the site what is not in docs/: the results that pages link to, and the --help of every command."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./([^)]*)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
+    """Add the result files and the page of the commands."""
     for path in sorted((ROOT / "results").glob("*.*")):
         files.append(File.generated(config, f"results/{path.name}", content=path.read_bytes(), inclusion=BESIDE))
     files.append(File.generated(config, "commands.md", content=commands()))
@@ -24,7 +25,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
-    """Links that lead out of docs/ in the repository: into the site where it has the file, else their text."""
+    """Let links that lead out of docs/ point to the file in the site or, if there is none, keep only their text."""
 
     def link(match: re.Match[str]) -> str:
         label, path = match.groups()
@@ -34,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
 
 
 def commands() -> str:
-    """Each command's --help, as it is printed."""
+    """Return the page with the --help of every command."""
     parser = make_parser(["train"])
     (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     parts = ["# Commands\n", "Every setting of `train` is also a key of a TOML file (`--config`), with `_` for `-`.\n"]

@@ -1,4 +1,4 @@
-"""Algorithm 2 without the command line: two clients, two encoders, a shared set of anchors."""
+"""Algorithm 2 assembled by hand: two clients with different encoders and a shared set of anchors."""
 
 import numpy as np
 

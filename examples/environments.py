@@ -1,28 +1,28 @@
-"""Environments of other packages, made ready: `fedqhd train --env examples.environments:grid` finds them by name."""
+"""Environments from other packages. Choose one by name, as in `fedqhd train --env examples.environments:grid`."""
 
 import gymnasium
 from gymnasium.wrappers import TimeLimit
 
 
 def lake(**kwargs):
-    """FrozenLake without the slipping; its squares become one-hot vectors by themselves."""
+    """FrozenLake without slipping. Its discrete states are turned into one-hot vectors automatically."""
     return gymnasium.make("FrozenLake-v1", is_slippery=False, **kwargs)
 
 
 def cliff(**kwargs):
-    """CliffWalking has no time limit: 200 steps are enough."""
+    """CliffWalking with a limit of 200 steps, since it has none of its own."""
     return TimeLimit(gymnasium.make("CliffWalking-v1", **kwargs), 200)
 
 
 def breakout(**kwargs):
-    """MinAtar's Breakout: 400 bits, flattened by themselves."""
+    """Breakout from MinAtar. Its 400 bits are flattened automatically."""
     from minatar.gym import BaseEnv
 
     return TimeLimit(BaseEnv("breakout", **kwargs), 500)
 
 
 def grid(**kwargs):
-    """A room of MiniGrid's. It shows a text beside its picture, which a wrapper takes away."""
+    """An empty room from MiniGrid. A wrapper removes the text that comes with its image."""
     from minigrid.envs import EmptyEnv
     from minigrid.wrappers import ImgObsWrapper
 
@@ -30,7 +30,7 @@ def grid(**kwargs):
 
 
 def highway(**kwargs):
-    """A road of highway-env's with less traffic than usual: its steps are slow."""
+    """A road from highway-env with less traffic than usual, because its steps are slow."""
     from highway_env.envs import HighwayEnvFast
 
     return HighwayEnvFast(config={"vehicles_count": 5, "simulation_frequency": 5, "duration": 20}, **kwargs)

@@ -1,4 +1,4 @@
-"""A federation rule of one's own: the interquartile mean, against a client of five that sends noise."""
+"""A custom rule of aggregation, the interquartile mean, in a federation where one of five clients sends noise."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import fedqhd
 
 
 def interquartile_mean(P):
-    """P has a row for each client: the mean of the middle half of what they say, number by number."""
+    """Return the mean of the middle half of the values in each column of P, which has one row per client."""
     cut = len(P) // 4
     return np.sort(P, axis=0)[cut : len(P) - cut].mean(axis=0)
 

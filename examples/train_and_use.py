@@ -1,4 +1,4 @@
-"""Train five clients with different encoders, then use the policy of one."""
+"""Train five clients with different encoders and use the policy of one of them."""
 
 import gymnasium
 

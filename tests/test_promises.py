@@ -1,4 +1,4 @@
-"""The documentation names a test for every promise: they are written."""
+"""The documentation names a test for every guarantee, and these tests exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_every_test_that_a_page_names_exists():
 
 def test_every_promise_has_a_test():
     text = (ROOT / "docs" / "reliability.md").read_text()
-    tables = re.findall(r"\| promise \| kept by \|\n\|---\|---\|\n((?:\|.*\|\n)+)", text)
+    tables = re.findall(r"\| guarantee \| tested by \|\n\|---\|---\|\n((?:\|.*\|\n)+)", text)
     assert len(tables) == 3
     for row in "".join(tables).splitlines():
         assert "`test_" in row, row

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedqhd._version import __version__
 
-# Where each public name lives. They are imported when first used, so that `fedqhd --help` is quick.
+# The module of each public name. Modules are imported on first use, which keeps `fedqhd --help` fast.
 _HOME = {
     "train": "api",
     "evaluate": "api",

@@ -1,4 +1,4 @@
-"""`python -m fedqhd`: the command line, for whoever has an interpreter but no path to its scripts."""
+"""Run the command line as `python -m fedqhd`, which works even if the `fedqhd` script is not on the PATH."""
 
 import sys
 

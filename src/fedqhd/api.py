@@ -1,4 +1,4 @@
-"""The whole of it as functions; the command line is thin over these."""
+"""The public Python functions. The command line is a thin layer over them."""
 
 from __future__ import annotations
 
@@ -33,15 +33,20 @@ def train(
     """Train a federation.
 
     Args:
-        config: All settings, as `fedqhd.resolve` makes them; or give single ones by name.
-        overwrite: Whether to replace the run that `out` holds.
-        resume: Whether to go on with the run that `out` holds.
-        listener: Who is told how the run goes.
-        preset: Where settings come from that are not given: "tuned", those of the main table, or "paper".
-        settings: Settings by name, as `fedqhd train --help` lists them.
+        config: The complete settings, as returned by `fedqhd.resolve`. If None, they are resolved from `preset` and
+            `settings`.
+        overwrite: Whether to replace an existing run in the folder `out`.
+        resume: Whether to continue the run in the folder `out`.
+        listener: An object whose methods are called as the run progresses.
+        preset: The source of all settings that are not given: "tuned" (the settings of the main table), "paper" (those
+            that the paper states) or "plain" (the environment's own file alone).
+        settings: Individual settings by name, as listed by `fedqhd train --help`.
 
     Returns:
-        The summary of the run, with the folder of its results under "out".
+        The summary of the run, as in summary.json, and the folder of its results under "out".
+
+    Raises:
+        FedQHDError: If a setting is invalid, or if `out` holds a run and neither `overwrite` nor `resume` is set.
     """
     config = config or resolve(settings, preset=preset)
     summary = experiment.train(config, overwrite=overwrite, resume=resume, listener=listener)
@@ -50,7 +55,16 @@ def train(
 
 
 def evaluate(run: str | Path, episodes: int = 100, seed: int = 1) -> Array:
-    """Greedy returns of every client of a finished run, (N, episodes), on fresh episodes."""
+    """Play fresh episodes with the greedy policy of every client of a finished run.
+
+    Args:
+        run: The folder of the run.
+        episodes: How many episodes each client plays.
+        seed: The seed of these episodes.
+
+    Returns:
+        The returns, an array of shape (clients, episodes).
+    """
     rows = []
     for client in range(len(list((Path(run) / "models").glob("client-*.npz"))) or 1):
         policy = load_policy(run, client)
@@ -63,9 +77,20 @@ def evaluate(run: str | Path, episodes: int = 100, seed: int = 1) -> Array:
 def gap(
     run: str | Path, reference_run: str | Path = "", *, states: int | None = None, episodes: int = 20, seed: int = 0
 ) -> dict[str, Any]:
-    """What the last exchange of a finished run cost each client, and why; also in the run's gap.json and gap.png.
+    """Measure what the last exchange of a finished run cost each client, and break it down into its causes.
 
-    Q* is that of the run `reference_run`, or our own where the environment has one.
+    The report is also written to gap.json and gap.png in the folder of the run.
+
+    Args:
+        run: The folder of the run.
+        reference_run: The folder of a finished run whose Q-function is taken for Q*. If empty, the built-in reference
+            of the environment is used, if there is one.
+        states: How many states the functions are projected on. If None, it is chosen by the number of features.
+        episodes: How many greedy episodes measure the value of each policy.
+        seed: The seed of the sampled states and of these episodes.
+
+    Returns:
+        The report, with the same content as gap.json.
     """
     c = run_config(run)
     q_star = load_policy(reference_run) if reference_run else None
@@ -77,20 +102,29 @@ def gap(
 
 
 def advise(config: Config | None = None, *, run: str | Path = "", **settings: Any) -> dict[str, Any]:
-    """Whether anchors and ridge suit a setting, and what would: by the teacher of a finished run, or of a pilot."""
+    """Say whether the anchors and the ridge parameter suit some settings, and which ones would suit them better.
+
+    Args:
+        config: The complete settings to judge. If None, they are resolved from `settings`.
+        run: The folder of a finished run whose teacher is used. If empty, a short pilot run provides the teacher.
+        settings: Individual settings by name, as for `train`.
+
+    Returns:
+        The advice, with the errors that it is based on.
+    """
     return advising.advise(config or resolve(settings), advising.of_run(run) if run else None)
 
 
 def _with_settings(function: Any) -> inspect.Signature:
-    """A function's signature with every setting in place of `**settings`, for help() and editors."""
-    own = inspect.signature(function)
-    kept = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    """Return a function's signature with `**settings` spelt out, for help() and editors."""
+    signature = inspect.signature(function)
+    named = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     settings = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=f.default)
         for name, f in FIELDS.items()
-        if name not in own.parameters
+        if name not in signature.parameters
     ]
-    return own.replace(parameters=[*kept, *settings])
+    return signature.replace(parameters=[*named, *settings])
 
 
 _public: tuple[Any, ...] = (train, advise)

@@ -198,7 +198,7 @@ def test_the_command_prints_and_draws(run):
     ("arguments", "words"),
     [
         (["gap"], "RUN is missing"),
-        (["gap", "RUN", "--sigma", 2], "sigma=2.0 is for --advise"),
+        (["gap", "RUN", "--sigma", 2], "sigma=2.0 can only be given with --advise"),
         (["gap", "/nowhere"], "no config.toml"),
         (
             ["gap", "--advise", "--env", "CartPole-v1", "--method", "oracle-dqn"],

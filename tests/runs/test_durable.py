@@ -237,7 +237,7 @@ def test_nothing_to_resume_is_said(tmp_path):
     run = fedqhd("train", "--resume", "--out", tmp_path / "none")
     _, err = run.communicate(timeout=30)
     assert run.returncode == 2
-    assert "holds no run to go on with" in err
+    assert "holds no run to continue" in err
     assert not (tmp_path / "none").exists()
 
 

@@ -223,7 +223,7 @@ def test_a_study_of_the_users_own(tmp_path):
     assert "| D = 30 |" in table
     assert len(list(file.parent.glob("runs/mine/*.jsonl"))) == 2
     again = fedqhd("reproduce", "mine:Mine", "--workers", 1, cwd=tmp_path)
-    assert "4 runs are there, 0 to go" in again.stdout
+    assert "4 runs are done, 0 to go" in again.stdout
 
 
 def test_a_result_file_of_another_form_is_refused(tmp_path):

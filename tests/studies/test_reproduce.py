@@ -116,7 +116,7 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(table):
     (broken / "config.toml").unlink()
     done = reproduce("main", folder, *args)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 runs are there, 1 to go" in done.stdout
+    assert "3 runs are done, 1 to go" in done.stdout
     assert all(p.stat().st_mtime_ns == mark for p, mark in marks.items())
     rows = read(folder, "main.json")
     assert [r["seeds"] for r in rows] == [2, 2, 2]
@@ -180,7 +180,7 @@ def test_a_run_in_somebody_elses_hands_is_left_to_them(tmp_path):
     with (job.folder / "lock").open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = reproduce("main", tmp_path, *part, "--seeds", 0)
-    assert "another process has it in hand" in done.stdout
+    assert "another process is running it" in done.stdout
     assert not (job.folder / "config.toml").exists()
 
 

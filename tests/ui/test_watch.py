@@ -98,7 +98,7 @@ def test_the_page_follows_a_run_to_its_end(cut, browser):
         page.wait_for_function("() => document.getElementById('replay').naturalWidth > 100")
         go_on()
         page.wait_for_function("() => document.getElementById('state').textContent.includes('finished after 4 rounds')")
-        page.wait_for_function("() => document.getElementById('shown').textContent === 'as the run left it'")
+        page.wait_for_function("() => document.getElementById('shown').textContent === 'at the end of the run'")
         metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         told = [r.split() for r in page.locator("#clients tr").all_inner_texts()[1:]]
         plotted = drawn(page, "returns")

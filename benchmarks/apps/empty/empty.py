@@ -1,4 +1,4 @@
-"""The least that Flower can do in a round: a message to each node, which answers with nothing at once."""
+"""An app that does the least possible in a round: each node gets an empty message and replies with an empty one."""
 
 import time
 

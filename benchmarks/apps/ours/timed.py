@@ -1,4 +1,4 @@
-"""Our server, which says when its rounds end."""
+"""The server of FedQHD, which also records when each round ends."""
 
 import time
 
@@ -12,6 +12,8 @@ app = ServerApp()
 
 
 class Clock(Listener):
+    """Appends the time to a file after every round."""
+
     def __init__(self, path):
         self.path = path
 

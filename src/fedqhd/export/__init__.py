@@ -1,4 +1,4 @@
-"""A trained policy for where FedQHD is not: as ONNX, as one Python file, as a C header."""
+"""Export of a trained policy that runs without FedQHD: as ONNX, as one Python file or as a C header."""
 
 from __future__ import annotations
 
@@ -14,10 +14,24 @@ from fedqhd.export.onnx import model
 from fedqhd.export.python import script
 
 FORMATS: Mapping[str, Callable[[Policy, str], bytes]] = {"onnx": model, "numpy": script, "c": header}
+"""For each format, a function of the policy and a sentence about its origin that returns the content of the file."""
 
 
 def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
-    """Write the policy of one client of a finished run to a file; its path."""
+    """Write the policy of one client of a finished run to a file.
+
+    Args:
+        run: The folder of the run.
+        client: The number of the client.
+        format: "onnx", "numpy" (one Python file) or "c" (a C header).
+        out: The file to write.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        FedQHDError: If the format is unknown or cannot express the policy.
+    """
     if format not in FORMATS:
         raise FedQHDError(f"format={format!r} is unknown: choose from {', '.join(FORMATS)}")
     policy = load_policy(run, client)

@@ -1,7 +1,7 @@
-"""A C header for a microcontroller: int8 weights, whole numbers throughout but for the scaling of the observation.
+"""Export as a C header for microcontrollers: int8 weights, and integer arithmetic after the observation is scaled.
 
-Actions are compared by Q less its mean over them: the mean, most of Q, would take all the precision of eight bits. An
-angle is counted so that a turn is a power of 2 and overflow does no harm.
+Actions are compared by Q minus its mean over the actions. The mean is most of Q and would use up the precision of eight
+bits. Angles are measured in units such that a full turn is a power of 2, which makes integer overflow harmless.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ from fedqhd.envs.rollouts import states_met
 from fedqhd.export.parts import kind_of, readout
 
 STATE_BITS = 10
-"""A scaled variable is counted in 1/1024, within +-32."""
+"""Bits after the binary point of a scaled state variable: units of 1/1024, clipped to +-32."""
 TABLE_BITS = 10
-"""Cosines of a turn that are tabled."""
+"""The table of cosines has 2**TABLE_BITS entries for a full turn."""
 STATES, EPSILON = 2000, 0.3
-"""On which weights are rounded so that values change little, and how much of the play that meets them is random."""
+"""How many states the rounding of the weights is adapted to, and the share of random actions in the play that visits
+them."""
 TYPES = {"int8": "int8_t", "int16": "int16_t", "uint16": "uint16_t", "uint8": "uint8_t", "float32": "float"}
 
 
 def header(policy: Policy, about: str) -> bytes:
-    """The policy as a C header.
+    """Return the policy as a C header.
 
     Args:
-        policy: A policy whose features are cosines or bits.
-        about: A sentence on where it comes from, for the comment at the top.
+        policy: A policy with a Fourier, complex Fourier or symbolic encoder.
+        about: A sentence about the origin of the policy, for the comment at the top.
 
     Returns:
-        The text of the header.
+        The encoded text of the header.
+
+    Raises:
+        FedQHDError: If the policy is a network or has another encoder.
     """
     kind = kind_of(policy, "c", ("fourier", "complex", "symbolic"))
     arrays, W = readout(policy)
@@ -42,23 +46,32 @@ def header(policy: Policy, about: str) -> bytes:
     real = np.vstack([W.real, W.imag]) if kind == "complex" else np.asarray(W)
     unit = float(np.abs(real).max()) / 127 or 1.0
     S = _states(policy)
-    kept, F, settings = (_symbolic if kind == "symbolic" else _fourier)(policy, arrays, S)
+    constants, F, settings = (_symbolic if kind == "symbolic" else _fourier)(policy, arrays, S)
     q = rounded(F.astype(np.float64), real.astype(np.float64), unit)
-    kept["fedqhd_w"] = q[: len(W)].T
+    constants["fedqhd_w"] = q[: len(W)].T
     if kind == "complex":
-        kept["fedqhd_w_imag"] = q[len(W) :].T
+        constants["fedqhd_w_imag"] = q[len(W) :].T
     return render(
         "export/templates/policy.h.jinja", about=about, kind=kind, n=policy.model.n, actions=policy.model.actions,
-        D=len(W), unit=unit / (1 if kind == "symbolic" else 127), flash=sum(x.nbytes for x in kept.values()),
-        arrays=[_array(name, x) for name, x in kept.items()], **settings,
+        D=len(W), unit=unit / (1 if kind == "symbolic" else 127), flash=sum(x.nbytes for x in constants.values()),
+        arrays=[_array(name, x) for name, x in constants.items()], **settings,
     ).encode()  # fmt: skip
 
 
 def rounded(F: Array, W: Array, unit: float) -> Array:
-    """W (R, A) in whole units, at most 127 of them, so that F W changes little on rows F (m, R).
+    """Round weights to multiples of `unit` so that the values F W change little.
 
-    Each weight also takes up what the rounding of those before it did to the values, as far as its own feature can:
-    features are many and see few directions, so little of it is left. Rounded one by one, every error would stay.
+    The weights are rounded in turn, and each one compensates for the errors that the ones before it left in F W, as far
+    as its own feature can. There are many more features than directions in F, so that little error remains; rounding
+    each weight to the nearest multiple would leave all of it.
+
+    Args:
+        F: Features of some states, (m, R).
+        W: Weights, (R, A).
+        unit: The step of the grid.
+
+    Returns:
+        The weights in units, int8 from -127 to 127, (R, A).
     """
     left, q = np.zeros((len(F), W.shape[1])), np.zeros(W.shape, np.int8)
     for d in range(len(W)):
@@ -70,40 +83,43 @@ def rounded(F: Array, W: Array, unit: float) -> Array:
 
 
 def _states(policy: Policy) -> Array:
-    """Observations that the policy meets, and others around them; in the box of states where it cannot be played."""
-    own = np.random.default_rng(0)
+    """Return observations from episodes of the policy with some random actions, (STATES, n).
+
+    If the environment cannot be made, they are uniform in the box of states.
+    """
+    rng = np.random.default_rng(0)
     try:
         env = policy.make_env()
     except FedQHDError:
-        return own.uniform(policy.scaler.low, policy.scaler.high, (STATES, policy.model.n))
+        return rng.uniform(policy.scaler.low, policy.scaler.high, (STATES, policy.model.n))
 
     def act(s: Array) -> int:
-        return int(own.integers(policy.model.actions) if own.random() < EPSILON else policy.predict(s)[0])
+        return int(rng.integers(policy.model.actions) if rng.random() < EPSILON else policy.predict(s)[0])
 
-    return states_met(env, STATES, own, act)
+    return states_met(env, STATES, rng, act)
 
 
 def _symbolic(policy: Policy, arrays: Payload, S: Array) -> tuple[dict[str, Array], Array, dict[str, Any]]:
-    """The constants of the header, the features of S as the C computes them, and what else the template needs."""
+    """Return the constants of the header, the features of S as the C code computes them, and template variables."""
     first, per_unit = (float(x) for x in arrays["grid"])
     items, scaler, encoder = arrays["items"], policy.scaler, policy.model.encoder  # type: ignore[attr-defined]
-    kept: dict[str, Array] = {
+    constants: dict[str, Array] = {
         "fedqhd_shift": np.asarray(scaler.shift + first * scaler.scale, np.float32),
         "fedqhd_per_unit": np.asarray(per_unit / scaler.scale, np.float32),
         "fedqhd_items": np.packbits(items > 0, axis=2, bitorder="little"),
     }
     terms = encoder.n + 1 if encoder.n > 1 else 1
     F = np.rint(encoder(scaler(S)) * terms * np.sqrt(encoder.D))
-    return kept, F, {"last_level": items.shape[1] - 1}
+    return constants, F, {"last_level": items.shape[1] - 1}
 
 
 def _fourier(policy: Policy, arrays: Payload, S: Array) -> tuple[dict[str, Array], Array, dict[str, Any]]:
-    """As `_symbolic`, for features that are cosines."""
+    """Return the same as `_symbolic` for Fourier features."""
     scaler, Omega = policy.scaler, arrays["Omega"].astype(np.float64)
     finest = int(np.floor(np.log2(32767 / max(float(np.abs(Omega).max()), 2.0**-7))))
     turn = min(finest, 22) + STATE_BITS
     cosines = np.cos(2 * np.pi * np.arange(2**TABLE_BITS) / 2**TABLE_BITS)
-    kept = {
+    constants = {
         "fedqhd_shift": np.asarray(scaler.shift, np.float32),
         "fedqhd_per_unit": np.asarray(2**STATE_BITS / scaler.scale, np.float32),
         "fedqhd_omega": np.rint(Omega * 2.0 ** (turn - STATE_BITS)).astype(np.int16),
@@ -111,20 +127,20 @@ def _fourier(policy: Policy, arrays: Payload, S: Array) -> tuple[dict[str, Array
     }
     has_phase, start = "b" in arrays, np.zeros(1, np.int64)
     if has_phase:
-        kept["fedqhd_phase"] = np.rint(arrays["b"].astype(np.float64) * 2**16).astype(np.int64).astype(np.uint16)
-        start = kept["fedqhd_phase"].astype(np.int64) << turn - 16
-    # As the C has it, in whole numbers.
-    z = np.floor((S - kept["fedqhd_shift"]) * kept["fedqhd_per_unit"] + 0.5)
-    turns = start + np.clip(z, -32767, 32767).astype(np.int64) @ kept["fedqhd_omega"].astype(np.int64)
+        constants["fedqhd_phase"] = np.rint(arrays["b"].astype(np.float64) * 2**16).astype(np.int64).astype(np.uint16)
+        start = constants["fedqhd_phase"].astype(np.int64) << turn - 16
+    # The same integer arithmetic as in the C code.
+    z = np.floor((S - constants["fedqhd_shift"]) * constants["fedqhd_per_unit"] + 0.5)
+    turns = start + np.clip(z, -32767, 32767).astype(np.int64) @ constants["fedqhd_omega"].astype(np.int64)
     index = (turns + (1 << turn - TABLE_BITS - 1) >> turn - TABLE_BITS) % 2**TABLE_BITS
-    F = kept["fedqhd_cos"][index] / 127
+    F = constants["fedqhd_cos"][index] / 127
     if not has_phase:
-        F = np.hstack([F, kept["fedqhd_cos"][(index - 2 ** (TABLE_BITS - 2)) % 2**TABLE_BITS] / 127])
-    return kept, F, {"has_phase": has_phase, "turn_bits": turn, "table_bits": TABLE_BITS}
+        F = np.hstack([F, constants["fedqhd_cos"][(index - 2 ** (TABLE_BITS - 2)) % 2**TABLE_BITS] / 127])
+    return constants, F, {"has_phase": has_phase, "turn_bits": turn, "table_bits": TABLE_BITS}
 
 
 def _array(name: str, x: Array) -> tuple[str, str, str]:
-    """A constant as it is declared in C: its type, its name with its sizes, its values."""
+    """Return the parts of a C declaration of x: the type, the name with its sizes, and the values in braces."""
     sizes = "".join(f"[{k}]" for k in x.shape)
     return TYPES[x.dtype.name], name + sizes, _braces(x)
 

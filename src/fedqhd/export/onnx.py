@@ -1,4 +1,4 @@
-"""ONNX: raw float32 observations (B, n) in, Q (B, A) out, scaling inside."""
+"""Export as an ONNX model from raw float32 observations (B, n) to Q-values (B, A). The model does the scaling."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from fedqhd.core.protocols import Array
 from fedqhd.export.parts import kind_of, readout
 
 OPSET, IR = 17, 8
-"""Old enough for runtimes of some years' standing."""
+"""Versions that runtimes of several years ago support."""
 
 
 class Graph:
-    """Nodes one after the other; a value is the name of an output, an array becomes a constant."""
+    """Builds an ONNX graph: `g(op, *inputs)` appends a node and returns the name of its output.
+
+    An input is the name of another output, or an array, which becomes a constant.
+    """
 
     def __init__(self, onnx: Any) -> None:
         self.onnx, self.nodes, self.constants = onnx, [], []  # type: tuple[Any, list[Any], list[Any]]
 
     def constant(self, x: Any) -> str:
+        """Add an array to the graph and return its name."""
         self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(x, order="C"), f"c{len(self.constants)}"))
         return str(self.constants[-1].name)
 
@@ -34,6 +38,15 @@ class Graph:
 
 
 def model(policy: Policy, about: str) -> bytes:
+    """Return the policy as a serialised ONNX model with the input "obs" and the output "Q".
+
+    Args:
+        policy: Any policy except one with the user's own encoder.
+        about: A sentence about the origin of the policy, for the model's documentation.
+
+    Raises:
+        FedQHDError: If onnx is not installed, or if the policy has another encoder.
+    """
     try:
         import onnx
     except ModuleNotFoundError as error:
@@ -52,11 +65,11 @@ def model(policy: Policy, about: str) -> bytes:
         [onnx.helper.make_tensor_value_info("Q", kinds.FLOAT, ["B", policy.model.actions])],
         g.constants, doc_string=about,
     )  # fmt: skip
-    made = onnx.helper.make_model(
+    proto = onnx.helper.make_model(
         graph, opset_imports=[onnx.helper.make_opsetid("", OPSET)], ir_version=IR, producer_name="fedqhd"
     )
-    onnx.checker.check_model(made)
-    return bytes(made.SerializeToString())
+    onnx.checker.check_model(proto)
+    return bytes(proto.SerializeToString())
 
 
 def _fourier(g: Graph, policy: Policy, z: str) -> str:
@@ -64,7 +77,7 @@ def _fourier(g: Graph, policy: Policy, z: str) -> str:
     turns = g("MatMul", z, arrays["Omega"])
     if "b" in arrays:
         turns = g("Add", turns, arrays["b"])
-    # Within half a turn first, as our kernels do: far states lose no precision to large angles.
+    # Reduce to half a turn first, as the kernels do: otherwise far states lose precision to large angles.
     turns = g("Sub", turns, g("Floor", g("Add", turns, np.float32(0.5))))
     angle = g("Mul", turns, np.float32(2 * np.pi))
     Q = g("MatMul", g("Cos", angle), np.float32(W.real))

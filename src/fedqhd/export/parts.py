@@ -1,4 +1,4 @@
-"""What of a policy the formats are made of."""
+"""The parts of a policy that all export formats use."""
 
 from __future__ import annotations
 
@@ -12,19 +12,26 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
 
 
-def kind_of(policy: Policy, format: str, able: Collection[str]) -> str:
-    """ "fourier", "complex", "symbolic" or "mlp", unless the format cannot express it."""
+def kind_of(policy: Policy, format: str, supported: Collection[str]) -> str:
+    """Return the kind of a policy's model: the name of its encoder, such as "fourier", or "mlp".
+
+    Raises:
+        FedQHDError: If the kind is not among those that the format supports.
+    """
     model = policy.model
     kind = model.encoder.name if isinstance(model, Readout) else model.kind
-    if kind in able:
+    if kind in supported:
         return kind
     what = "a network" if isinstance(model, MLP) else f"encoder={kind!r}"
-    raise FedQHDError(f"format={format} cannot express {what}: it can {', '.join(able)}")
+    raise FedQHDError(f"format={format} cannot express {what}: it supports {', '.join(supported)}")
 
 
 def readout(policy: Policy) -> tuple[dict[str, Array], Array]:
-    """The encoder's arrays, and W (D, A), by which Q = sum_d phi_d W_d with phi of cosines or of whole numbers alone:
-    what the encoder divides by is in W."""
+    """Return the arrays of the encoder, and the readout W, (D, A), for features without their normalisation.
+
+    The factor by which the encoder divides its features is part of this W, so that Q = sum_d phi_d W_d with features
+    phi_d that are plain cosines or integers.
+    """
     model = policy.model
     assert isinstance(model, Readout)
     encoder, W = model.encoder, model.W

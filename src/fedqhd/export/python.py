@@ -1,4 +1,4 @@
-"""One Python file that needs nothing but Python; where numpy is, it is faster and takes batches."""
+"""Export as one Python file without dependencies. If numpy is installed, it is faster and accepts batches."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from fedqhd.core.templates import render
 from fedqhd.export.parts import kind_of, readout
 
 CODES = {"f4": "f", "f8": "d", "i1": "b"}
+"""Type codes of the module `array` for the types of numpy."""
 
 
 def script(policy: Policy, about: str) -> bytes:
-    """The policy as one Python file.
+    """Return the policy as one Python file.
 
     Args:
-        policy: Any policy but one whose encoder its user wrote.
-        about: A sentence on where it comes from, for the docstring at the top.
+        policy: Any policy except one with the user's own encoder.
+        about: A sentence about the origin of the policy, for the docstring at the top.
 
     Returns:
-        The text of the file.
+        The encoded text of the file.
+
+    Raises:
+        FedQHDError: If the policy has another encoder.
     """
     kind = kind_of(policy, "numpy", ("fourier", "complex", "symbolic", "mlp"))
     constants = {

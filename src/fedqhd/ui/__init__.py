@@ -1,1 +1,1 @@
-"""What a person meets: commands, the terminal, the watch page, films."""
+"""The user interface: the commands, the progress board of a study, and the page of `fedqhd watch`."""

@@ -1,4 +1,4 @@
-"""How many runs at once look in the terminal: what is done, running and left, and for how long."""
+"""The progress of a study in the terminal: how many runs are done, running and left, and how long they will take."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ from fedqhd.report.terminal import Screen, clock
 from fedqhd.studies.pool import Job, Watcher
 
 EVERY = 60.0
-"""Seconds between two lines where there is no screen."""
+"""Seconds between two lines of progress if the output is not a terminal."""
 
 
 class Board(Screen, Watcher):
-    """`total` counts the runs of searches, too, that are not known yet."""
+    """Shows the progress of many runs, as a live table in a terminal and as plain lines elsewhere.
+
+    Args:
+        console: Where to print.
+        total: How many runs there are to make, including those of searches that are not yet decided.
+        workers: How many runs are made at a time.
+    """
 
     def __init__(self, console: Console, total: int, workers: int) -> None:
         super().__init__(console, per_second=2)
@@ -28,16 +34,17 @@ class Board(Screen, Watcher):
         self.done = self.fails = 0
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.begun: dict[Path, tuple[float, float]] = {}
-        """When each run started, and how far it was then."""
-        self.said = time.monotonic()
+        """For each running job, when it started and the share of its episodes that was already done then."""
+        self.last_line = time.monotonic()
 
     def say(self, text: str) -> None:
+        """Print one line of plain text."""
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def begin(self, waiting: int) -> None:
-        # A search that has ended may have needed fewer runs than it might have.
+        # The total is an upper bound: a search may end with fewer runs than it could have made.
         to_go = max(self.total - self.done, waiting) if waiting else 0
-        self.say(f"{self.done} runs are there, {to_go} to go, {self.workers} at a time")
+        self.say(f"{self.done} runs are done, {to_go} to go, {self.workers} at a time")
 
     def started(self, job: Job) -> None:
         self.begun[job.folder] = time.monotonic(), job.progress()
@@ -55,17 +62,20 @@ class Board(Screen, Watcher):
 
     def busy(self, job: Job) -> None:
         self.total -= 1
-        self.say(f"{job.name}: another process has it in hand, left to it")
+        self.say(f"{job.name}: skipped, because another process is running it")
 
     def projected(self, job: Job) -> float | None:
-        """Seconds that a running one will have taken, if it goes on as it does."""
+        """Return how many seconds a running job will take in all at its present pace, or None if it is too early."""
         at, share = self.begun[job.folder]
         done = job.progress() - share
         return (time.monotonic() - at) / done if done > 0.05 else None
 
     def left(self, running: Sequence[Job], waiting: Sequence[Job]) -> float | None:
-        """Seconds until all is done: runs take as long as those of their kind did, or as all did."""
-        seconds = {kind: list(all_of_it) for kind, all_of_it in self.seconds.items()}
+        """Estimate the seconds until all runs are done, or return None if nothing is known yet.
+
+        A run is expected to take the mean time of its kind or, if there is none, of all runs.
+        """
+        seconds = {kind: list(times) for kind, times in self.seconds.items()}
         for job in running:
             if (guess := self.projected(job)) is not None:
                 seconds.setdefault(job.kind, []).append(guess)
@@ -81,9 +91,9 @@ class Board(Screen, Watcher):
 
     def tick(self, running: Iterable[Job], waiting: Iterable[Job]) -> None:
         running, waiting = list(running), list(waiting)
-        if not self.live and (time.monotonic() - self.said < EVERY or not running):
+        if not self.live and (time.monotonic() - self.last_line < EVERY or not running):
             return
-        self.said = time.monotonic()
+        self.last_line = time.monotonic()
         seconds = self.left(running, waiting)
         to_go = max(self.total - self.done - self.fails - len(running), len(waiting))
         line = f"{self.done} done, {len(running)} running, {to_go} left"

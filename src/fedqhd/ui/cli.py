@@ -1,4 +1,4 @@
-"""The command line, `fedqhd COMMAND ...`; `fedqhd --help` lists the commands."""
+"""The command line `fedqhd COMMAND ...`. `fedqhd --help` lists the commands."""
 
 from __future__ import annotations
 
@@ -21,21 +21,27 @@ from fedqhd.ui.reproduce import add_report, add_reproduce, run_report, run_repro
 WITH_SETTINGS = {"train", "gap", "federate"}
 """Commands that take the settings of a run."""
 STOP = (signal.SIGINT, signal.SIGTERM)
+"""Signals that stop a command in good order."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, but every complaint is one sentence like all our others."""
+    """An argparse parser that reports mistakes as a FedQHDError of one sentence."""
 
     def error(self, message: str) -> NoReturn:
         raise FedQHDError(f"{message}; see '{self.prog} --help'")
 
 
 def no_settings(parser: argparse.ArgumentParser) -> None:
-    """For commands whose help is not asked for: settings are not imported in vain."""
+    """Add no flags. Commands without settings need not import those modules, which would slow down --help."""
 
 
 def make_parser(words: Sequence[str] = ()) -> Parser:
-    """The parser of a command line; its words say whose settings there are besides ours."""
+    """Return the parser of the whole command line.
+
+    Args:
+        words: The arguments to be parsed. Flags for settings are added only if a command among them takes settings,
+            including the settings of a method or learner of the user's own that they choose.
+    """
     parser = Parser(prog="fedqhd", description="Federated Q-learning in function space.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"fedqhd {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -47,73 +53,81 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
 
     train = commands.add_parser(
         "train", help="train a federation", allow_abbrev=False,
-        description="Train a federation. Defaults in brackets; the preset stands over them, --config over the preset, "
-        "and flags over all. A flag that does nothing for the chosen method is refused.",
+        description="Train a federation. Defaults are shown in brackets. A preset overrides the defaults, --config "
+        "overrides the preset, and flags override everything. A flag that has no effect on the chosen method is an "
+        "error.",
     )  # fmt: skip
     train.add_argument(
-        "--config", default="", metavar="FILE", help="TOML file of settings, named as the flags with _ for -"
+        "--config",
+        default="",
+        metavar="FILE",
+        help="TOML file of settings; its keys are the names of the flags, with _ for -",
     )
-    train.add_argument("--overwrite", action="store_true", help="replace the run that --out holds")
-    train.add_argument("--resume", action="store_true", help="go on with the run that --out holds")
-    train.add_argument("--profile", action="store_true", help="say where the time went")
+    train.add_argument("--overwrite", action="store_true", help="replace an existing run in --out")
+    train.add_argument("--resume", action="store_true", help="continue the run in --out")
+    train.add_argument("--profile", action="store_true", help="print how the time was spent")
     train.add_argument(
         "--preset",
         default=PRESETS[0],
         metavar="|".join((*PRESETS, PLAIN)),
-        help="where settings come from that are not given: the main table's, the paper's, or the environment's own "
-        f"file alone ({PRESETS[0]})",
+        help="source of all settings that are not given: those of the main table, those of the paper, or only the "
+        f"file of the environment ({PRESETS[0]})",
     )
     add_settings(train)
 
-    evaluate = commands.add_parser("evaluate", help="greedy returns of a finished run", allow_abbrev=False)
+    evaluate = commands.add_parser("evaluate", help="evaluate the policies of a finished run", allow_abbrev=False)
     evaluate.add_argument("run", metavar="RUN", help="folder of a finished run")
-    evaluate.add_argument("--episodes", type=int, default=100, help="fresh episodes a client (100)")
+    evaluate.add_argument("--episodes", type=int, default=100, help="fresh episodes for each client (100)")
     evaluate.add_argument("--seed", type=int, default=1, help="seed of the episodes (1)")
 
     play = commands.add_parser(
-        "play", help="watch a trained policy: a window, or a GIF where there is no screen", allow_abbrev=False
+        "play", help="show a trained policy in a window, or write a GIF if there is no screen", allow_abbrev=False
     )
     play.add_argument("run", metavar="RUN", help="folder of a finished run")
     play.add_argument("--client", type=int, default=0, help="whose policy (0)")
     play.add_argument(
-        "--gif", default="", metavar="FILE", help="write a GIF there, screen or not (without a screen: RUN/play.gif)"
+        "--gif", default="", metavar="FILE", help="write a GIF to FILE instead (without a screen: RUN/play.gif)"
     )
     play.add_argument("--seed", type=int, default=0, help="seed of the episode (0)")
 
     export = commands.add_parser(
-        "export", help="a trained policy as ONNX, one Python file or a C header", allow_abbrev=False
+        "export", help="write a trained policy as ONNX, as one Python file or as a C header", allow_abbrev=False
     )
     export.add_argument("run", metavar="RUN", help="folder of a finished run")
     export.add_argument("--client", type=int, default=0, help="whose policy (0)")
-    export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="what to write")
-    export.add_argument("--out", required=True, metavar="FILE", help="where to")
+    export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="format of the file")
+    export.add_argument("--out", required=True, metavar="FILE", help="file to write")
 
     watch = commands.add_parser(
-        "watch", help="a page in the browser that follows a run, on this machine alone", allow_abbrev=False
+        "watch", help="follow a run on a web page that only this machine can open", allow_abbrev=False
     )
-    watch.add_argument("run", metavar="RUN", help="folder of a run, also one that is still going")
-    watch.add_argument("--port", type=int, default=8765, help="port of 127.0.0.1 (8765); 0: any that is free")
+    watch.add_argument("run", metavar="RUN", help="folder of a run, which may still be in progress")
+    watch.add_argument("--port", type=int, default=8765, help="port on 127.0.0.1, or 0 for any free port (8765)")
 
     commands.add_parser(
-        "doctor", help="what is installed, which extras are missing, how fast the kernels are here", allow_abbrev=False
+        "doctor",
+        help="show what is installed, which extras are missing and how fast the kernels are on this machine",
+        allow_abbrev=False,
     )
     completion = commands.add_parser(
-        "completion", help="a script that completes commands and flags in a shell", allow_abbrev=False,
-        description='For bash: eval "$(fedqhd completion bash)" in ~/.bashrc; for zsh: a file _fedqhd in $fpath.',
+        "completion", help="print a script that completes commands and flags in a shell", allow_abbrev=False,
+        description="Print a script that completes commands and flags. For bash, put "
+        'eval "$(fedqhd completion bash)" into ~/.bashrc; for zsh, write the output to a file _fedqhd in $fpath.',
     )  # fmt: skip
-    completion.add_argument("shell", metavar="bash|zsh|tcsh", help="whose script")
+    completion.add_argument("shell", metavar="bash|zsh|tcsh", help="shell that the script is for")
 
     gap = commands.add_parser(
-        "gap", help="what federation cost each client of a finished run, and why; or advice before a run",
+        "gap", help="measure what federation cost the clients of a finished run, or give advice before a run",
         allow_abbrev=False,
-        description="What the last exchange of RUN cost each client, and why. With --advise: whether anchors and ridge "
-        "suit a setting, before it is trained, by the teacher of RUN or of a short pilot; settings as for train.",
+        description="Measure what the last exchange of RUN cost each client, and why. With --advise, say before "
+        "training whether the anchors and the ridge parameter suit the given settings; the advice is based on the "
+        "teacher of RUN or, without RUN, of a short pilot run. Settings are given as for train.",
     )  # fmt: skip
     gap.add_argument("run", metavar="RUN", nargs="?", default="", help="folder of a finished run")
-    gap.add_argument("--advise", action="store_true", help="say what would suit the given settings better")
-    gap.add_argument("--reference", default="", metavar="RUN", help="a finished run whose Q stands for Q*")
-    gap.add_argument("--states", type=int, default=None, help="states on which functions are projected (by need)")
-    gap.add_argument("--config", default="", metavar="FILE", help="--advise: TOML file of settings")
+    gap.add_argument("--advise", action="store_true", help="say which anchors and ridge would suit the settings better")
+    gap.add_argument("--reference", default="", metavar="RUN", help="finished run whose Q-function is taken for Q*")
+    gap.add_argument("--states", type=int, default=None, help="states to project functions on (as many as needed)")
+    gap.add_argument("--config", default="", metavar="FILE", help="with --advise: TOML file of settings")
     add_settings(gap)
     add_federate(commands, add_settings)
     add_reproduce(commands)
@@ -122,26 +136,30 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
 
 
 def parser_of(parser: argparse.ArgumentParser, command: str) -> argparse.ArgumentParser:
-    """The parser of one command."""
+    """Return the parser of one command."""
     subparsers = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return subparsers.choices[command]
 
 
 def settings(args: argparse.Namespace, given: dict[str, Any]) -> Config:
-    """By the flags and the file given, or that of the run to go on with."""
+    """Return the settings of a run, from the flags in `given` and a file.
+
+    The file is that of --config or, with --resume, the config.toml of the run to continue.
+    """
     from fedqhd.runs.config import resolve
 
     file = args.config
     if args.resume and not file and "out" in given:
-        held = Path(given["out"]) / "config.toml"
-        if held.exists():
-            file = str(held)
+        saved = Path(given["out"]) / "config.toml"
+        if saved.exists():
+            file = str(saved)
         elif len(given) == 1:
-            raise FedQHDError(f"out={given['out']!r} holds no run to go on with: start it without --resume")
+            raise FedQHDError(f"out={given['out']!r} holds no run to continue: start it without --resume")
     return resolve(given, file, preset=getattr(args, "preset", PRESETS[0]))
 
 
 def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Run `fedqhd train` with the settings `given` as flags."""
     config = settings(args, given)
 
     from rich.console import Console
@@ -168,6 +186,7 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
 
 
 def run_evaluate(args: argparse.Namespace) -> None:
+    """Run `fedqhd evaluate`."""
     if args.episodes < 1:
         raise FedQHDError(f"episodes={args.episodes} is not possible: it must be at least 1")
     from fedqhd import api
@@ -180,6 +199,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
 
 def run_play(args: argparse.Namespace) -> None:
+    """Run `fedqhd play`."""
     from fedqhd.agents.policy import load_policy
     from fedqhd.report.play import has_screen, play
 
@@ -190,6 +210,7 @@ def run_play(args: argparse.Namespace) -> None:
 
 
 def run_export(args: argparse.Namespace) -> None:
+    """Run `fedqhd export`."""
     from fedqhd.export import export
 
     path = export(args.run, args.client, args.format, args.out)
@@ -197,12 +218,14 @@ def run_export(args: argparse.Namespace) -> None:
 
 
 def run_watch(args: argparse.Namespace) -> None:
+    """Run `fedqhd watch` until it is interrupted."""
     from fedqhd.ui.watch import serve
 
     serve(args.run, args.port, lambda url: print(f"watching {args.run}: {url} (Ctrl-C ends it)", flush=True))
 
 
 def run_doctor(args: argparse.Namespace) -> int:
+    """Run `fedqhd doctor` and return its exit code."""
     from rich.console import Console
 
     from fedqhd.ui.doctor import examine
@@ -211,6 +234,7 @@ def run_doctor(args: argparse.Namespace) -> int:
 
 
 def run_completion(args: argparse.Namespace) -> None:
+    """Run `fedqhd completion`."""
     try:
         import shtab
     except ModuleNotFoundError as error:
@@ -221,18 +245,26 @@ def run_completion(args: argparse.Namespace) -> None:
 
 
 def on_signal(number: int, frame: object) -> NoReturn:
-    """The first one ends the run in good order; a second one would end it at once."""
+    """Stop the command in good order at the first signal. A second one kills the process at once."""
     for stop in STOP:
         signal.signal(stop, signal.SIG_DFL)
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: The arguments after `fedqhd`; None stands for those of the process.
+
+    Returns:
+        The exit code: 0; 1 if a run failed; 2 if the user made a mistake; 128 + n after signal n.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         for stop in STOP:
             signal.signal(stop, on_signal)
-        sys.path.append(os.getcwd())  # for module:name of the user's own; last, so that nothing of it hides a package
+        sys.path.append(os.getcwd())  # finds the user's module:name; last, so that it shadows no installed package
         parser = make_parser(words)
         args, unknown = parser.parse_known_args(words)
         given: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What is installed, which extras are missing, and how fast the kernels are here."""
+"""`fedqhd doctor`: what is installed, which extras are missing, and how fast the kernels are on this machine."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from fedqhd.report.play import has_screen
 from fedqhd.runs.limits import free_memory
 
 SECONDS = 0.2
-"""That each measurement lasts."""
+"""Duration of each measurement."""
 DIMS = (1_000, 10_000)
-FOR = {
+PURPOSES = {
     "export": "fedqhd export --format onnx",
     "flower": "fedqhd federate, and fedqhd train --engine flower",
-    "tensorboard": "the results as TensorBoard's",
+    "tensorboard": "fedqhd report --tensorboard",
     "completion": "fedqhd completion",
     "docs": "make docs",
     "dev": "the tests",
 }
+"""What each extra is needed for."""
 
 
 def required() -> dict[str, list[str]]:
-    """The packages that we need, under "", and that each extra needs."""
+    """Return the names of the required packages by extra; those that are always required are under ""."""
     found: dict[str, list[str]] = {}
     for line in metadata.requires("fedqhd") or []:
         name, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"](\w+)['\"]", line)
@@ -45,7 +46,7 @@ def required() -> dict[str, list[str]]:
 
 
 def version(package: str) -> str:
-    """'' where it is not installed."""
+    """Return the installed version of a package, or "" if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -53,11 +54,16 @@ def version(package: str) -> str:
 
 
 def missing(extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed."""
     return [package for package in required().get(extra, []) if not version(package)]
 
 
 def speeds() -> Iterator[tuple[int, float, float, float]]:
-    """(D, microseconds to act, to learn online, to learn from a minibatch of 32) on four variables and two actions."""
+    """Measure agents with four state variables and two actions.
+
+    Yields:
+        D, and the microseconds to choose an action, to learn online and to learn from a minibatch of 32.
+    """
     rng = np.random.default_rng(0)
     states = rng.normal(size=(64, 4)).astype(np.float32)
     for D in DIMS:
@@ -65,7 +71,7 @@ def speeds() -> Iterator[tuple[int, float, float, float]]:
         online = OnlineQHD(encoder, 2, OnlineSettings(eta=0.1), rng)
         replay = ReplayQHD(encoder, 2, ReplaySettings(eta=0.01, features="int8", replay_size=1000), rng)
         steps = [Transition(s, k % 2, 0.1, 0.9, states[(k + 1) % 64]) for k, s in enumerate(states)]
-        for t in steps:  # compiled, or loaded from the cache
+        for t in steps:  # the first calls compile the kernels or load them from the cache
             online.act(t.s)
             online.observe(t)
             replay.observe(t)
@@ -73,7 +79,7 @@ def speeds() -> Iterator[tuple[int, float, float, float]]:
 
 
 def each(f, things) -> float:  # type: ignore[no-untyped-def]
-    """Microseconds of f for one of the things."""
+    """Return the mean microseconds of f(x) for x in `things`, called in turn."""
     began, count = perf_counter(), 0
     while perf_counter() - began < SECONDS:
         for thing in things:
@@ -83,27 +89,27 @@ def each(f, things) -> float:  # type: ignore[no-untyped-def]
 
 
 def examine(console: Console) -> int:
-    """Print it all; 1 if something that we cannot do without is missing."""
+    """Print everything. Return 1 if a required package is missing, else 0."""
     memory = free_memory()
     free = f", {memory / 1e9:.1f} GB of memory free" if memory is not None else ""
     console.print(f"fedqhd {__version__}, Python {platform.python_version()}, {platform.platform()}", highlight=False)
     console.print(f"{cores()} of {os.cpu_count()} cores{free}, {'a' if has_screen() else 'no'} screen", highlight=False)
-    packages = Table(title="what it needs", title_justify="left")
+    packages = Table(title="required packages", title_justify="left")
     packages.add_column("package")
     packages.add_column("version")
     for package in required().get("", []):
         packages.add_row(package, version(package) or "[red]missing[/red]")
     console.print(packages)
     extras = Table(title="extras", title_justify="left")
-    for title in ("extra", "for", "state"):
+    for title in ("extra", "needed for", "state"):
         extras.add_column(title, overflow="fold")
     for extra in required():
         if extra:
             lacking = missing(extra)
-            how = f"lacks {', '.join(lacking)}: pip install 'fedqhd\\[{extra}]'" if lacking else "installed"
-            extras.add_row(extra, FOR.get(extra, ""), how)
+            state = f"lacks {', '.join(lacking)}: pip install 'fedqhd\\[{extra}]'" if lacking else "installed"
+            extras.add_row(extra, PURPOSES.get(extra, ""), state)
     console.print(extras)
-    table = Table(title="kernels, microseconds", title_justify="left")
+    table = Table(title="time of one call in microseconds", title_justify="left")
     for title in ("D", "act", "learn online", "learn, minibatch of 32"):
         table.add_column(title, justify="right")
     for D, *times in speeds():

@@ -1,4 +1,4 @@
-"""A flag for every setting, assembled from the classes that the settings belong to."""
+"""Command-line flags for all settings, made from the settings classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedqhd.runs.config import Known
 
 
 def weights(words: list[str]) -> str | tuple[float, ...]:
-    """The name of a rule, or a number for each client."""
+    """Parse --weights: either the name of a rule, or one number for each client."""
     try:
         return tuple(float(w) for w in words)
     except ValueError:
@@ -23,9 +23,11 @@ def weights(words: list[str]) -> str | tuple[float, ...]:
 
 
 class SettingFlags:
-    """A flag for every setting, grouped by what it belongs to; only those given show up in the result.
+    """Adds a flag for every setting to a parser, in groups. The result has only those that were given.
 
-    Settings of the user's own methods and learners are found by what the command line, or the file it names, chooses.
+    Args:
+        words: The arguments of the command line. A method or learner of the user's own that they choose, directly or
+            through --config, adds its settings.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -52,7 +54,7 @@ class SettingFlags:
 
 
 def chosen(words: Sequence[str]) -> dict[str, Any]:
-    """Method, learner and agents, as far as the words of a command line name them, or the file that they name."""
+    """Return the settings in the file of --config, overridden by --method, --learner and --agents if given."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--config", default="")
     for name in ("method", "learner"):
@@ -64,7 +66,7 @@ def chosen(words: Sequence[str]) -> dict[str, Any]:
 
 
 def given_settings(words: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
-    """The settings among the arguments of a command."""
+    """Return the settings among the parsed arguments of a command."""
     known = Known(chosen(words)).fields
     given = {k: v for k, v in vars(args).items() if k in known}
     if "weights" in given:

@@ -1,4 +1,4 @@
-"""`fedqhd gap`: what federation cost the clients of a finished run, or advice before a run."""
+"""`fedqhd gap`: measures what federation cost the clients of a finished run, or gives advice before a run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fedqhd.core.errors import FedQHDError
 
 
 def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Run `fedqhd gap` with the settings `given` as flags; without --advise these are the seed and the episodes."""
     if args.advise:
         run_advise(args, given)
         return
@@ -17,7 +18,9 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
         raise FedQHDError("RUN is missing: give the folder of a finished run, or --advise with settings")
     others = sorted(given.keys() - {"seed", "eval_episodes"})
     if others:
-        raise FedQHDError(f"{others[0]}={given[others[0]]} is for --advise: a finished run has its own settings")
+        raise FedQHDError(
+            f"{others[0]}={given[others[0]]} can only be given with --advise: a finished run has its own settings"
+        )
     from rich.console import Console
 
     from fedqhd import api
@@ -27,9 +30,9 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
 
     c = run_config(args.run)
     if not args.reference and has_reference(c.env, c.action_repeat):
-        kept = path_of(c.env, settings_for(c.env, c.gamma))
-        if not kept.exists():
-            print(f"making the reference Q* of {c.env}, once: it is kept in {kept}", flush=True)
+        cached = path_of(c.env, settings_for(c.env, c.gamma))
+        if not cached.exists():
+            print(f"computing the reference Q* of {c.env}; it is cached in {cached} for the next time", flush=True)
     report = api.gap(
         args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20), seed=given.get("seed", 0)
     )
@@ -38,6 +41,7 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
 
 
 def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
+    """Run `fedqhd gap --advise` for the settings `given` as flags."""
     from rich.console import Console
 
     from fedqhd import api
@@ -45,7 +49,7 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from fedqhd.runs.config import resolve
 
     if args.run and not (Path(args.run) / "config.toml").exists():
-        raise FedQHDError(f"run={args.run!r} is no folder of a run: it holds no config.toml")
+        raise FedQHDError(f"run={args.run!r} is not the folder of a run: it holds no config.toml")
     file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
     config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
     show_advice(Console(), api.advise(config, run=args.run))

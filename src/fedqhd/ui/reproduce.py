@@ -1,4 +1,4 @@
-"""`fedqhd reproduce`: studies by name, run by run; and `fedqhd report`, what came of them."""
+"""`fedqhd reproduce`, which makes the runs of a study, and `fedqhd report`, which presents the results."""
 
 from __future__ import annotations
 
@@ -17,36 +17,42 @@ if TYPE_CHECKING:
 
 
 def add_reproduce(commands: Any) -> None:
+    """Add `fedqhd reproduce` to the subparsers of the command line."""
     p = commands.add_parser(
-        "reproduce", help="every table and figure of the paper, and our own", allow_abbrev=False,
-        description="Make the runs of a study, one a core, and write its result file, table and charts. --list names "
-        "all studies; `all` stands for those of the paper; module:Class for one that you wrote. What is finished is "
-        "not run again, what was cut off goes on. Runs with --set or from uncommitted code are kept apart, in "
+        "reproduce", help="reproduce the tables and figures of the paper, and further studies", allow_abbrev=False,
+        description="Make the runs of a study, one per core, and write its result file, table and charts. STUDY is a "
+        "name from --list, `all` for those of the paper, or module:Class for your own. Finished runs are not repeated, "
+        "and interrupted runs continue. Results of runs with --set or from uncommitted code are kept apart, in "
         "RESULTS/altered/.",
     )  # fmt: skip
-    p.add_argument("study", metavar="STUDY", nargs="?", default="", help="a name of --list, all, or module:Class")
-    p.add_argument("--list", action="store_true", help="name all studies, and what they cost in core-hours")
+    p.add_argument("study", metavar="STUDY", nargs="?", default="", help="name from --list, all, or module:Class")
+    p.add_argument("--list", action="store_true", help="list all studies and their cost in core-hours")
     for name, only in (
-        ("preset", f"these of {', '.join(PRESETS)}"),
+        ("preset", f"these presets ({', '.join(PRESETS)})"),
         ("methods", "these methods, such as fedqhd"),
         ("envs", "these environments, such as CartPole-v1"),
-        ("settings", f"these of {', '.join(SETTINGS)}"),
+        ("settings", f"these settings ({', '.join(SETTINGS)})"),
     ):
         p.add_argument(f"--{name}", nargs="+", default=[], metavar=name.rstrip("s").upper(), help=f"only {only}")
     p.add_argument(
-        "--seeds", nargs="+", type=int, default=None, metavar="SEED", help="only these (as many as the study has)"
+        "--seeds", nargs="+", type=int, default=None, metavar="SEED", help="only these seeds (all seeds of the study)"
     )
-    p.add_argument("--collect", action="store_true", help="run nothing, write the result files from what is there")
-    p.add_argument("--workers", type=int, default=0, help="runs at a time (one a core)")
-    p.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="where the runs are (runs/reproduce)")
-    p.add_argument("--results", default="results", metavar="FOLDER", help="where result files go (results)")
-    p.add_argument("--tuned", default=str(TUNED), metavar="FOLDER", help="tuned settings (the package's configs/tuned)")
+    p.add_argument("--collect", action="store_true", help="make no runs; write the result files from the finished ones")
+    p.add_argument("--workers", type=int, default=0, help="number of runs at a time (one per core)")
+    p.add_argument("--out", default="runs/reproduce", metavar="FOLDER", help="folder of the runs (runs/reproduce)")
+    p.add_argument("--results", default="results", metavar="FOLDER", help="folder of the result files (results)")
+    p.add_argument("--tuned", default=str(TUNED), metavar="FOLDER", help="folder of tuned settings (in the package)")
     p.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings over all others, e.g. episodes=50"
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="override settings in all runs, such as episodes=50"
     )
 
 
 def make_plan(args: argparse.Namespace) -> Plan:
+    """Return the plan that the arguments of `fedqhd reproduce` describe.
+
+    Raises:
+        FedQHDError: If a name is unknown or a number is out of range.
+    """
     from fedqhd.studies.plan import Plan
     from fedqhd.studies.presets import ENVS, METHODS, parse_set
 
@@ -57,10 +63,10 @@ def make_plan(args: argparse.Namespace) -> Plan:
                 near = nearest(value, choices)
                 raise FedQHDError(f"{name}={value!r} is unknown{near}: choose from {', '.join(choices)}")
     if args.workers < 0:
-        raise FedQHDError(f"workers={args.workers} is not possible: it must be at least 1, or 0 for one a core")
+        raise FedQHDError(f"workers={args.workers} is not possible: it must be at least 1, or 0 for one per core")
     for seed in args.seeds or []:
         if not 0 <= seed < 100:
-            raise FedQHDError(f"seeds={seed} is not possible: those reported are from 0 to 99, the others for tuning")
+            raise FedQHDError(f"seeds={seed} is not possible: it must be from 0 to 99, the others are for tuning")
     return Plan(
         presets=args.preset, methods=args.methods, envs=args.envs, settings=args.settings, seeds=args.seeds,
         out=Path(args.out), tuned=Path(args.tuned), others=parse_set(args.set),
@@ -68,7 +74,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
 
 
 def run_reproduce(args: argparse.Namespace) -> int:
-    """0, or 1 where a run failed."""
+    """Run `fedqhd reproduce`. Return 1 if a run failed, else 0."""
     from rich.console import Console
 
     from fedqhd.studies.registry import studies
@@ -85,7 +91,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
     for study in parts:
         if args.collect and not study.can_collect:
             raise FedQHDError(
-                f"collect=True is not possible with {study.name}: what a search chose is written when it ends"
+                f"collect=True is not possible with {study.name}: a search writes its results when it ends"
             )
 
     def say(text: str) -> None:
@@ -103,7 +109,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
 
 
 def run_all_series(all_series: list[JobSeries], total: int, workers: int, console: Console) -> int:
-    """How many failed."""
+    """Make all runs, `workers` at a time (0: one per core), and return how many failed."""
     from fedqhd.engines import cores
     from fedqhd.studies import pool
     from fedqhd.ui.board import Board
@@ -113,13 +119,13 @@ def run_all_series(all_series: list[JobSeries], total: int, workers: int, consol
         with Board(console, total, workers) as board:
             pool.run(all_series, workers, board)
     except KeyboardInterrupt as stop:
-        stop.add_note("; every run goes on from its last round when the same command is given again")
+        stop.add_note("; the same command continues every run from its last round")
         raise
     return board.fails
 
 
 def list_studies(console: Console, results: Path) -> None:
-    """All studies, what each costs and shows; measured costs are those of the archived runs."""
+    """Print a table of all studies with their cost and purpose. Costs are measured where `results` archives runs."""
     from rich.table import Table
 
     from fedqhd.studies.archive import RUNS, Archive
@@ -136,26 +142,31 @@ def list_studies(console: Console, results: Path) -> None:
         )
         table.add_row(study.name, hours, study.about)
     console.print(table)
-    console.print("\nCore-hours are measured where runs are archived, else estimated. `fedqhd reproduce all` makes the "
-                  "paper's studies, with the settings that `tune` has chosen.", highlight=False)  # fmt: skip
+    console.print("\nCore-hours are measured for archived runs and estimated for all others. `fedqhd reproduce all` "
+                  "makes the studies of the paper with the settings that `tune` chose.", highlight=False)  # fmt: skip
 
 
 def add_report(commands: Any) -> None:
+    """Add `fedqhd report` to the subparsers of the command line."""
     p = commands.add_parser(
-        "report", help="tables, figures and a page from result files", allow_abbrev=False,
-        description="Make RESULTS.md, figures and one self-contained page of what `fedqhd reproduce` wrote.",
+        "report", help="make tables, figures and a web page from result files", allow_abbrev=False,
+        description="Make RESULTS.md, figures and one self-contained web page from the result files of "
+        "`fedqhd reproduce`.",
     )  # fmt: skip
-    p.add_argument("--results", default="results", metavar="FOLDER", help="where the result files are (results)")
-    p.add_argument("--out", default="report", metavar="FOLDER", help="where index.html and figures go (report)")
-    p.add_argument("--markdown", default="RESULTS.md", metavar="FILE", help="where the tables go (RESULTS.md)")
+    p.add_argument("--results", default="results", metavar="FOLDER", help="folder of the result files (results)")
+    p.add_argument("--out", default="report", metavar="FOLDER", help="folder for index.html and the figures (report)")
+    p.add_argument("--markdown", default="RESULTS.md", metavar="FILE", help="file for the tables (RESULTS.md)")
     p.add_argument(
-        "--runs", default="runs/reproduce", metavar="FOLDER", help="runs whose policies are shown (runs/reproduce)"
+        "--runs",
+        default="runs/reproduce",
+        metavar="FOLDER",
+        help="folder of runs whose policies are shown (runs/reproduce)",
     )
-    p.add_argument("--tensorboard", default="", metavar="FOLDER", help="write the same data for TensorBoard, too")
+    p.add_argument("--tensorboard", default="", metavar="FOLDER", help="also write TensorBoard data to this folder")
 
 
 def run_report(args: argparse.Namespace) -> None:
-    """Tables, figures and a page, of what the folder of results has."""
+    """Run `fedqhd report`."""
     results, out = Path(args.results), Path(args.out)
     from fedqhd.studies.registry import every
 

@@ -1,7 +1,7 @@
-"""A page that follows a run: files in, one page out, on loopback alone.
+"""`fedqhd watch`: a web page that follows a run, served on the loopback interface only.
 
-What is shown comes from config.toml, metrics.jsonl and rounds.jsonl; the replay from the newest checkpoint, or from the
-models of a run that has finished.
+The page shows what config.toml, metrics.jsonl and rounds.jsonl in the folder of the run hold. The replay comes from the
+newest checkpoint or, once the run has finished, from its models.
 """
 
 from __future__ import annotations
@@ -30,25 +30,31 @@ from fedqhd.runs.build import build
 
 HOST = "127.0.0.1"
 FRAMES = 200
-"""Of a replay at the most: eight seconds."""
-MOST = 4 << 20
-"""Bytes of a file that one answer covers; the page asks again for the rest."""
+"""The longest replay in frames, which is eight seconds."""
+CHUNK = 4 << 20
+"""The most bytes of a file that one response covers. The page asks again for the rest."""
 
 
 def lines_after(file: Path, offset: int) -> tuple[list[Any], int]:
-    """The whole lines of a file from a byte on, and where they end; all of a file that was begun anew."""
+    """Read the complete lines of a JSON Lines file that follow a byte offset.
+
+    A file that is shorter than the offset was started anew and is read from its beginning.
+
+    Returns:
+        The parsed lines, and the offset of the byte after them; ([], 0) if there is no such file.
+    """
     if not file.exists():
         return [], 0
     with file.open("rb") as f:
         f.seek(offset if offset <= file.stat().st_size else 0)
         start = f.tell()
-        data = f.read(MOST)
+        data = f.read(CHUNK)
     whole = data[: data.rfind(b"\n") + 1]
     return [json.loads(line) for line in whole.splitlines()], start + len(whole)
 
 
 class Watched:
-    """A run's folder, as the page asks about it."""
+    """The folder of a run, and what the page shows of it."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -58,6 +64,7 @@ class Watched:
         self._replays: dict[tuple[str, int], bytes] = {}
 
     def about(self) -> dict[str, Any]:
+        """Return the settings that the head of the page shows."""
         c = self.config
         planned = len(plan_rounds(c.episodes, c.round_episodes))
         facts = {k: c.get(k) for k in ("env", "method", "setting", "clients", "episodes", "seed")}
@@ -65,7 +72,7 @@ class Watched:
         return {**facts, "run": str(self.folder), "rounds": planned, "dims": c.get("dims", ())}
 
     def data(self, metrics: int, rounds_at: int) -> dict[str, Any]:
-        """What is new since the given bytes of either file."""
+        """Return what has been added to metrics.jsonl and rounds.jsonl since these byte offsets."""
         episodes, metrics_end = lines_after(self.folder / "metrics.jsonl", metrics)
         took, rounds_end = lines_after(self.folder / rounds.NAME, rounds_at)
         return {
@@ -75,25 +82,29 @@ class Watched:
         }  # fmt: skip
 
     def newest(self) -> str:
-        """Which policy there is to be seen; '' before the first round has ended."""
+        """Return a name for the newest policy, which changes when there is a newer one; "" before the first round."""
         if (self.folder / "summary.json").exists():
             return "finished"
-        kept = checkpoints(self.folder)
-        return kept[0].stem if kept else ""
+        saved = checkpoints(self.folder)
+        return saved[0].stem if saved else ""
 
     def policy(self, client: int) -> Policy:
-        """A client's greedy policy as of the newest checkpoint."""
-        kept = read_checkpoint(self.folder)
-        if model_path(self.folder, client).exists() and kept is None:
+        """Return a client's greedy policy as of the newest checkpoint or, in a finished run, its model.
+
+        Raises:
+            FedQHDError: If there is no such client, or no checkpoint yet.
+        """
+        saved = read_checkpoint(self.folder)
+        if model_path(self.folder, client).exists() and saved is None:
             return load_policy(self.folder, client)
         clients, world = self._clients()
-        if kept is None or not 0 <= client < len(clients):
+        if saved is None or not 0 <= client < len(clients):
             raise FedQHDError(f"client={client} has no policy yet in {str(self.folder)!r}")
-        restore_from(kept.arrays, clients[client])
+        restore_from(saved.arrays, clients[client])
         return Policy(clients[client].agent.model(), world.scaler, self.config.env, 0.0, self.config.action_repeat)
 
     def replay(self, client: int) -> bytes:
-        """A GIF of the current greedy policy; one at a time, and each is made once."""
+        """Return a GIF of a client's current greedy policy. The last one is cached; only one is made at a time."""
         with self._lock:
             key = self.newest(), client
             if key not in self._replays:
@@ -105,13 +116,14 @@ class Watched:
 
 
 def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
+    """Return the class that answers the requests of the page for a run."""
     page = render("ui/templates/watch.html").encode()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # A page of another site that has a name lead here must not read along.
+            # Against DNS rebinding: another site whose name resolves to this address must not read the run.
             if self.headers.get("Host", "").rsplit(":", 1)[0] not in (HOST, "localhost"):
-                self.answer(403, "text/plain", b"this page is for 127.0.0.1 and localhost")
+                self.answer(403, "text/plain", b"this page is available at 127.0.0.1 and localhost only")
                 return
             url = urlsplit(self.path)
             asked = {k: int(v[0]) for k, v in parse_qs(url.query).items() if v[0].isdecimal() and len(v[0]) < 16}
@@ -128,7 +140,7 @@ def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
                     self.answer(404, "text/plain", b"there is nothing here")
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the page was closed
-            except Exception as error:  # an environment may fail in any way to be drawn
+            except Exception as error:  # rendering an environment may fail in any way
                 self.answer(404, "text/plain; charset=utf-8", str(error).encode() or type(error).__name__.encode())
 
         def json(self, value: Any) -> None:
@@ -146,20 +158,29 @@ def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *args: Any) -> None:
-            """The terminal is for people."""
+            """Keep requests out of the terminal."""
 
     return Handler
 
 
 def serve(run: str | Path, port: int, say: Callable[[str], None]) -> None:
-    """Serve until interrupted."""
+    """Serve the page of a run until interrupted.
+
+    Args:
+        run: The folder of the run.
+        port: A port on 127.0.0.1, or 0 for any free one.
+        say: Called once with the address of the page.
+
+    Raises:
+        FedQHDError: If the folder holds no run, or if the port cannot be used.
+    """
     watched = Watched(run)
     if not 0 <= port < 65536:
         raise FedQHDError(f"port={port} is not possible: it must be from 0 to 65535")
     try:
         server = ThreadingHTTPServer((HOST, port), handler(watched))
     except OSError as error:
-        raise FedQHDError(f"port={port} cannot be used ({error.strerror}): give another, or 0 for any") from error
+        raise FedQHDError(f"port={port} cannot be used ({error.strerror}): choose another, or 0 for any") from error
     with server:
         say(f"http://{HOST}:{server.server_port}/")
         server.serve_forever()

@@ -2,7 +2,7 @@
 const $ = id => document.getElementById(id);
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d31", "#7f7f7f"];
 const colour = i => COLOURS[i % COLOURS.length];
-const SMOOTH = 20, POINTS = 400, NAMED = 12; // episodes of a mean, points of a line, clients in a legend
+const SMOOTH = 20, POINTS = 400, NAMED = 12; // episodes in a mean, points in a line, clients in a legend
 let about, run, at, shownFor = "", failures = 0;
 
 const short = x => x === 0 ? "0" : Math.abs(x) >= 1000 || Math.abs(x) < 0.001 ? x.toExponential(1)
@@ -11,7 +11,7 @@ const text = (tag, words) => { const e = document.createElement(tag); e.textCont
 
 function begin() { run = { clients: about && Array.from({ length: about.clients }, () => []), rounds: [] }; at = [0, 0]; }
 
-/* Mean of the last SMOOTH values at each, thinned to POINTS. */
+/* The running mean over the last SMOOTH values, thinned to POINTS points. */
 function smooth(values) {
   const out = [], every = Math.max(1, Math.ceil(values.length / POINTS));
   let sum = 0;
@@ -22,7 +22,7 @@ function smooth(values) {
   return out;
 }
 
-/* A chart of lines that are given as [x, y] points, for Charts.show. */
+/* Draws lines, each given as [x, y] points, with Charts.show. */
 function chart(where, xLabel, yAxis, lines) {
   const x = [...new Set(lines.flatMap(l => l.points.map(p => p[0])))].sort((a, b) => a - b), place = $(where);
   if (!x.length) { Charts.clear(place); place.replaceChildren(text("p", "nothing yet")); return; }
@@ -55,7 +55,7 @@ function draw(finished) {
   const steps = played.reduce((s, e) => s + e.length, 0), took = run.rounds.reduce((s, r) => s + r.seconds, 0);
   const tiles = [["rounds", `${done} / ${about.rounds}`], ["return, last 20", Number.isFinite(mean) ? mean.toFixed(1) : "–"],
     ["ε", played.length ? short(Math.max(...run.clients.filter(e => e.length).map(e => e.at(-1).epsilon))) : "–"],
-    ["steps", steps.toLocaleString("en")], ["steps a second", took ? Math.round(steps / took).toLocaleString("en") : "–"],
+    ["steps", steps.toLocaleString("en")], ["steps per second", took ? Math.round(steps / took).toLocaleString("en") : "–"],
     ["replies refused", last ? String(last.refused) : "–"]];
   $("tiles").replaceChildren(...tiles.map(([name, value]) => {
     const d = document.createElement("div"); d.className = "tile"; d.append(text("b", value), name); return d; }));
@@ -82,7 +82,7 @@ async function replay(version) {
   const old = $("replay").src;
   $("replay").src = URL.createObjectURL(await answer.blob());
   $("replay").hidden = false;
-  $("shown").textContent = version === "finished" ? "as the run left it" : `after round ${Number(version.split("-")[1])}`;
+  $("shown").textContent = version === "finished" ? "at the end of the run" : `after round ${Number(version.split("-")[1])}`;
   if (old.startsWith("blob:")) URL.revokeObjectURL(old);
 }
 
@@ -102,7 +102,7 @@ async function ask() {
     }
     failures = 0;
   } catch (error) {
-    if (++failures > 2) $("state").textContent = "fedqhd watch does not answer any more";
+    if (++failures > 2) $("state").textContent = "fedqhd watch no longer responds";
     pause = 3000;
   }
   setTimeout(ask, pause);
