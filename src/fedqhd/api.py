@@ -78,7 +78,7 @@ def gap(
 
 def advise(config: Config | None = None, *, run: str | Path = "", **settings: Any) -> dict[str, Any]:
     """Whether anchors and ridge suit a setting, and what would: by the teacher of a finished run, or of a pilot."""
-    return advising.advise(config or resolve(settings), advising.of_run(run) if run else None)
+    return advising.advise(config or resolve(settings), advising.teacher_of_run(run) if run else None)
 
 
 def _with_settings(function: Any) -> inspect.Signature:

@@ -1,4 +1,4 @@
-"""All studies by name; each is imported when it is asked for."""
+"""All studies by name; each is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -28,33 +28,41 @@ STUDIES = {
     "exchange-error": "exchange_error:ExchangeError",
     "theory": "theory:Theory",
 }
-"""In the order in which they are listed, made and reported."""
+"""The classes of all studies, in the order in which they are listed, run and reported."""
 ALL = "all"
+"""The word on the command line for all studies of the paper."""
 
 
 def study(name: str) -> Study:
-    """The study of this name, or that of `module:Class` which a user wrote."""
+    """Return a study by its name, or a study of the user by `module:Class`.
+
+    Raises:
+        FedQHDError: If there is no such study, or if the class cannot be used as one.
+    """
     if name in STUDIES:
         return load(f"fedqhd.studies.{STUDIES[name]}", "study")()
     if ":" not in name:
         near = nearest(name, [*STUDIES, ALL])
-        raise FedQHDError(f"study={name!r} is unknown{near}: fedqhd reproduce --list names all, or give module:Class")
+        raise FedQHDError(
+            f"study={name!r} is unknown{near}: choose a name from fedqhd reproduce --list, or give module:Class"
+        )
     found = load(name, "study")
     if not (isinstance(found, type) and issubclass(found, Study)):
-        raise FedQHDError(f"study={name!r} is no study: a subclass of fedqhd.studies.study.Study is needed")
-    made = found()
-    if not made.name or made.name in STUDIES or not made.key:
+        raise FedQHDError(f"study={name!r} is not a study: a subclass of fedqhd.studies.study.Study is needed")
+    created = found()
+    if not created.name or created.name in STUDIES or not created.key:
         raise FedQHDError(
-            f"study={name!r} has name={made.name!r} and key={tuple(made.key)}: it needs a name that no other study "
-            "has, which its result file is called by, and the values by which its rows are told apart"
+            f"study={name!r} has name={created.name!r} and key={tuple(created.key)}: it needs a name that no other "
+            "study has, for its result file, and a key with the names of the values that identify a row"
         )
-    return made
+    return created
 
 
 def every() -> list[Study]:
+    """Return all studies of the package."""
     return [study(name) for name in STUDIES]
 
 
 def studies(name: str) -> list[Study]:
-    """What a word of the command line stands for: one study, or all that `all` does."""
+    """Return the studies that a name on the command line stands for: one study, or those of the paper for "all"."""
     return [s for s in every() if s.in_all] if name == ALL else [study(name)]
