@@ -112,7 +112,7 @@ def advise(config: Config | None = None, *, run: str | Path = "", **settings: An
     Returns:
         The advice, with the errors that it is based on.
     """
-    return advising.advise(config or resolve(settings), advising.of_run(run) if run else None)
+    return advising.advise(config or resolve(settings), advising.teacher_of_run(run) if run else None)
 
 
 def _with_settings(function: Any) -> inspect.Signature:

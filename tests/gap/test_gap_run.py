@@ -16,7 +16,7 @@ from fedqhd.core.files import read_arrays, write_arrays
 from fedqhd.envs.make import make_env
 from fedqhd.gap import advise as advising
 from fedqhd.gap import measure
-from fedqhd.gap.advise import Bench, advise, of_run
+from fedqhd.gap.advise import Bench, advise, teacher_of_run
 from fedqhd.gap.compiled import members
 from fedqhd.gap.measure import measure_gap, verdict
 from fedqhd.gap.reference import has_reference
@@ -169,7 +169,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     arrays, about = read_arrays(model_path(folder, 1))
     arrays["W"][3, 0] = np.nan
     write_arrays(model_path(folder, 1), arrays, {k: v for k, v in about.items() if k != "version"})
-    with pytest.raises(FedQHDError, match=r"client 1 .* weights after the exchange that are not finite"):
+    with pytest.raises(FedQHDError, match=r"client 1 .* weights that are not finite after the exchange"):
         members(folder, exchange.load(folder))
 
 
@@ -186,7 +186,7 @@ def test_the_command_prints_and_draws(run):
         "What the anchors see",
         "Distance from the teacher",
         "Against the oracle",
-        "client 1: where policies",
+        "client 1: on states that policies visit",
     ):
         assert words in done.stdout
     assert json.loads((run / "gap.json").read_text())["lam"] == 0.01
@@ -217,31 +217,32 @@ def test_mistakes_are_one_sentence(run, arguments, words):
 def test_advice_by_the_teacher_of_a_run(run):
     """On its own teacher, the advised anchors and ridge beat 20 rollout anchors without a ridge to speak of."""
     c = resolve({**SETTINGS, "dims": [64, 96], "clients": 2, "anchors": 20, "anchor_source": "rollout", "lam": 1e-6})
-    advice = advise(c, of_run(run))
+    advice = advise(c, teacher_of_run(run))
     given, advised = advice["given"], advice["advised"]
     assert not advice["well_conditioned"]
-    assert "20 anchors are to determine" in advice["reason"]
+    assert "20 anchors have to determine" in advice["reason"]
     assert advised["held_out_error"] < given["held_out_error"] / 2
     assert advised["anchors"] >= 4 * max(advised["effective_rank"]) * 0.8
     assert {x["source"] for x in advice["compared"]} == set(advising.SOURCES)
     again = advise(resolve({**SETTINGS, "dims": [64, 96], "clients": 2, "anchors": advised["anchors"],
-                            "anchor_source": advised["source"], "lam": advised["lam"]}), of_run(run))  # fmt: skip
+                            "anchor_source": advised["source"], "lam": advised["lam"]}),
+                   teacher_of_run(run))  # fmt: skip
     assert again["well_conditioned"]
 
 
 def test_a_teacher_is_asked_in_its_own_scaling(run):
     """The same run asked by a setting that scales otherwise: other features, the same values at the same raw states."""
     common = {**SETTINGS, "dims": [64, 96], "clients": 2}
-    ours, other = (Bench(resolve({**common, **extra}), of_run(run)) for extra in ({}, {"scaling": "rollout"}))
+    ours, other = (Bench(resolve({**common, **extra}), teacher_of_run(run)) for extra in ({}, {"scaling": "rollout"}))
     raw = np.random.default_rng(0).uniform(-0.2, 0.2, (20, 4))
     np.testing.assert_allclose(ours.values(ours.scaler(raw)), other.values(other.scaler(raw)), atol=1e-2)
     with pytest.raises(FedQHDError, match="env='Acrobot-v1' is not that of the run"):
-        advise(resolve({"env": "Acrobot-v1", "setting": "heterogeneous"}), of_run(run))
+        advise(resolve({"env": "Acrobot-v1", "setting": "heterogeneous"}), teacher_of_run(run))
 
 
 def test_lam_is_that_of_least_leave_one_out_error(run):
     c = resolve({**SETTINGS, "dims": [64, 96], "clients": 2})
-    bench = Bench(c, of_run(run))
+    bench = Bench(c, teacher_of_run(run))
     best = bench.try_out("teacher", 250)
     for lam in advising.LAMBDAS[::4]:
         assert best.loo_error <= bench.try_out("teacher", 250, float(lam)).loo_error + 1e-12

@@ -11,7 +11,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.envs.make import make_env
 from fedqhd.gap import reference as module
 from fedqhd.gap.grid import grid_points, interpolation, value_iteration
-from fedqhd.gap.reference import GRIDS, bellman_error, earned, path_of, reference, settings_for, transitions
+from fedqhd.gap.reference import GRIDS, bellman_error, discounted_returns, path_of, reference, settings_for, transitions
 
 COARSE = dataclasses.replace(GRIDS["MountainCar-v0"], points=(101, 101))
 
@@ -72,8 +72,8 @@ def test_what_a_policy_earns_by_hand(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDQHD_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "check", lambda policy, settings: {})
     policy, _ = reference("MountainCar-v0", dataclasses.replace(COARSE, points=(11, 11)))
-    assert earned(policy, np.array([[0.49, 0.07]]), 0.99) == pytest.approx(-1.0)
-    assert earned(policy, np.array([[-0.5, 0.0]]), 0.99, steps=3) == pytest.approx(-(1 + 0.99 + 0.99**2))
+    assert discounted_returns(policy, np.array([[0.49, 0.07]]), 0.99) == pytest.approx(-1.0)
+    assert discounted_returns(policy, np.array([[-0.5, 0.0]]), 0.99, steps=3) == pytest.approx(-(1 + 0.99 + 0.99**2))
 
 
 def test_too_coarse_a_grid_is_refused(tmp_path, monkeypatch):
@@ -86,7 +86,7 @@ def test_too_coarse_a_grid_is_refused(tmp_path, monkeypatch):
 def test_environments_and_discounts_without_one_are_named():
     with pytest.raises(FedQHDError, match="env='Acrobot-v1' has no reference"):
         reference("Acrobot-v1")
-    with pytest.raises(FedQHDError, match=r"gamma=1\.0 gives no finite reference"):
+    with pytest.raises(FedQHDError, match=r"gamma=1\.0 has no finite reference"):
         settings_for("CartPole-v1", 1.0)
     a, b = (path_of("CartPole-v1", settings_for("CartPole-v1", gamma)) for gamma in (0.99, 0.95))
     assert a != b

@@ -19,7 +19,7 @@ from fedqhd.studies.archive import Archive, find, forget_without_models, measure
 from fedqhd.studies.catalogue.cost import Cost
 from fedqhd.studies.catalogue.main import main_jobs
 from fedqhd.studies.catalogue.scalability import Scalability
-from fedqhd.studies.catalogue.tune import searched, write_record
+from fedqhd.studies.catalogue.tune import tuned_cells, write_record
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job, single
 from fedqhd.studies.presets import Cell
@@ -76,18 +76,18 @@ def test_what_is_archived_stays_as_it_is(job, archive, tmp_path):
 
 
 def test_a_run_is_archived_when_it_ends_and_not_before(job, archive, tmp_path):
-    series = archive.kept(single(job))
+    series = archive.archiving(single(job))
     assert next(series) is job
     assert not archive.home.exists()
     with pytest.raises(StopIteration):
         series.send(job.summary())
     assert (tmp_path / "runs/tuned/cell.jsonl").exists()
-    failed = archive.kept(single(Job("another", "cell", tiny(tmp_path / "out/tuned/other/0-fff"))))
+    failed = archive.archiving(single(Job("another", "cell", tiny(tmp_path / "out/tuned/other/0-fff"))))
     assert [next(failed).name, next(failed, None)] == ["another", None]
     assert not (tmp_path / "runs/tuned/other.jsonl").exists()
     shutil.rmtree(job.folder)
-    assert next(archive.kept(single(job))).summary() is None
-    assert next(archive.kept(single(job), restore=True)).summary()  # from the archive
+    assert next(archive.archiving(single(job))).summary() is None
+    assert next(archive.archiving(single(job), restore=True)).summary()  # from the archive
 
 
 def test_a_run_is_found_by_settings_and_seed_and_not_by_its_folder(job, archive, tmp_path):
@@ -151,9 +151,9 @@ def test_runs_without_models_are_forgotten_where_models_are_needed(job, archive)
 
 def test_a_recorded_search_counts_as_made(tmp_path):
     cell = Cell("fedqhd", "CartPole-v1", "homogeneous")
-    assert searched(tmp_path) == set()
+    assert tuned_cells(tmp_path) == set()
     write_record(tmp_path, cell, [], {"learner": "online"})
-    assert searched(tmp_path) == {cell}
+    assert tuned_cells(tmp_path) == {cell}
     assert resolve({"method": cell.method, "env": cell.env}).setting == cell.setting
 
 

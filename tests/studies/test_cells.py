@@ -38,7 +38,7 @@ def test_a_row_of_each_cell_has_its_key_and_stands_in_the_table(study, run, monk
     assert [study.order(r) for r in rows] == sorted({study.order(r) for r in rows})
     for row, own in zip(rows, study.cells.values(), strict=True):
         assert row["command"].startswith("fedqhd train --preset plain --env")
-        assert study.meant(row) == len(study.seeds_of(own))
+        assert study.expected_seeds(row) == len(study.seeds_of(own))
         assert row["commit"] == run.summary["commit"]
     text = "\n".join(study.table(rows))
     assert text.startswith("# ")

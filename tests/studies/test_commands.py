@@ -9,7 +9,7 @@ from conftest import ROOT
 from fedqhd.runs.config import resolve
 from fedqhd.studies import store
 from fedqhd.studies.plan import Plan
-from fedqhd.studies.presets import Cell, given, plain
+from fedqhd.studies.presets import Cell, cell_settings, plain
 from fedqhd.ui.cli import make_parser
 from fedqhd.ui.flags import given_settings
 
@@ -40,4 +40,6 @@ def test_a_preset_by_its_name_is_what_the_runs_of_the_main_table_had(tmp_path):
     assert len(rows) > 100
     for row in rows:
         cell = Cell(row["method"], row["env"], row["setting"])
-        assert resolve(given(cell.source), preset=row["preset"]) == plain(plan.own(row["preset"], cell))
+        assert resolve(cell_settings(cell.source), preset=row["preset"]) == plain(
+            plan.run_settings(row["preset"], cell)
+        )

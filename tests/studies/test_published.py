@@ -19,7 +19,7 @@ from fedqhd.runs import outcome
 from fedqhd.studies import plan as plans
 from fedqhd.studies import registry, store
 from fedqhd.studies.cells import CellStudy
-from fedqhd.studies.plan import Plan, apart
+from fedqhd.studies.plan import Plan, separate_altered
 from fedqhd.studies.presets import parse_set
 from fedqhd.studies.reproduce import reproduce
 from invented import record
@@ -70,7 +70,7 @@ def make(tmp_path, monkeypatch):
                         api.train(job.config)
             return 0
 
-        plan = Plan(seeds=seeds, out=tmp_path / "runs", others=others)
+        plan = Plan(seeds=seeds, out=tmp_path / "runs", overrides=others)
         reproduce(study(), plan, tmp_path / "results", schedule, said.append)
         file = tmp_path / "results/small.json"
         return "\n".join(said), file.read_bytes() if file.exists() else None
@@ -129,7 +129,7 @@ def test_an_incomplete_row_never_replaces_a_fuller_one_and_a_complete_one_does(m
         shutil.rmtree(tmp_path / folder)
     said, after = make([0])
     assert after == before
-    assert "not written over what is stored: only: 1 of 3 seeds, and 3 are stored" in said
+    assert "kept the stored row instead of a new one: only: 1 of 3 seeds, but 3 are stored" in said
     stored = rows(tmp_path)
     store.write(tmp_path / "results", Small(), [{**stored[0], "commit": "old"}])
     make()
@@ -205,10 +205,10 @@ def test_other_tuned_settings_are_an_alteration(tmp_path, monkeypatch):
     assert Plan().alterations == []
     assert Plan(seeds=[0], envs=["CartPole-v1"]).alterations == []  # a part is no alteration
     assert Plan(tuned=tmp_path).alteration == f"altered: tuned settings of {tmp_path}"
-    plan, results = apart(Plan(others=parse_set(TINY)), Path("results"))
+    plan, results = separate_altered(Plan(overrides=parse_set(TINY)), Path("results"))
     assert len(results.name) < 120
-    again = dataclasses.replace(plan, out=Path("runs/reproduce"), others={**parse_set(TINY), "widths": [9]})
-    assert apart(again, Path("results"))[1] != results
+    again = dataclasses.replace(plan, out=Path("runs/reproduce"), overrides={**parse_set(TINY), "widths": [9]})
+    assert separate_altered(again, Path("results"))[1] != results
 
 
 def test_a_study_of_the_users_own(tmp_path):
@@ -228,7 +228,7 @@ def test_a_study_of_the_users_own(tmp_path):
 
 def test_a_result_file_of_another_form_is_refused(tmp_path):
     (tmp_path / "small.json").write_text("[]")
-    with pytest.raises(FedQHDError, match=r"small.json is no result file of this version"):
+    with pytest.raises(FedQHDError, match=r"small.json is not a result file of this version"):
         store.read(tmp_path, "small")
 
 

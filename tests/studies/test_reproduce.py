@@ -23,7 +23,7 @@ from fedqhd.studies import reproduce as making
 from fedqhd.studies.catalogue import tune
 from fedqhd.studies.catalogue.curves import Curves
 from fedqhd.studies.catalogue.main import main_jobs
-from fedqhd.studies.plan import Plan, apart
+from fedqhd.studies.plan import Plan, separate_altered
 from fedqhd.studies.pool import send
 from fedqhd.studies.presets import METHODS, Cell, cells, parse_set, seeds, settings, start, tuned
 from fedqhd.ui import reproduce as command
@@ -44,8 +44,8 @@ ROW = {
 
 def tiny_plan(folder, **parts):
     """The plan that the command makes of TINY, with the folders that it keeps such altered runs in."""
-    plan = Plan(out=folder / "runs/reproduce", tuned=Path("tuned"), others=parse_set(TINY), **parts)
-    return apart(plan, folder / "results")
+    plan = Plan(out=folder / "runs/reproduce", tuned=Path("tuned"), overrides=parse_set(TINY), **parts)
+    return separate_altered(plan, folder / "results")
 
 
 def reproduce(what, folder, *args, others=(), **env):
@@ -190,7 +190,7 @@ def test_a_run_in_somebody_elses_hands_is_left_to_them(tmp_path):
         ("maim", "study='maim' is unknown (did you mean 'main'?)"),
         ("", "STUDY is missing"),
         ("nowhere:Study", "the module 'nowhere' is not to be found from here"),
-        ("fedqhd.studies.study:Row", "study='fedqhd.studies.study:Row' is no study"),
+        ("fedqhd.studies.study:Row", "study='fedqhd.studies.study:Row' is not a study"),
         ("fedqhd.studies.cells:CellStudy", "name=''"),
         ("tune --collect", "collect=True is not possible with tune"),
         ("main --envs CartPole-v2", "envs='CartPole-v2' is unknown"),
@@ -291,8 +291,8 @@ def test_the_list_names_every_study_with_its_cost(tmp_path):
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     for study in registry.every():
         assert study.about
-        assert f"runs of {study.shares}" in lines[study.name] if study.shares else "about" in lines[study.name]
-        assert study.shares or study.hours > 0
+        assert f"runs of {study.runs_from}" in lines[study.name] if study.runs_from else "about" in lines[study.name]
+        assert study.runs_from or study.hours > 0
     root = ROOT
     measured = fedqhd("reproduce", "--list", "--results", root / "results", cwd=tmp_path).stdout
     assert "about" not in next(line for line in measured.splitlines() if line.startswith("scalability"))

@@ -23,9 +23,9 @@ from fedqhd.studies.catalogue.ablation_anchors import AblationAnchors
 from fedqhd.studies.catalogue.ablation_dim import AblationDim
 from fedqhd.studies.catalogue.cost import Cost
 from fedqhd.studies.catalogue.main import main_job
-from fedqhd.studies.catalogue.robustness import DAMAGED, Robustness, damaged, endure, factors, quantise
+from fedqhd.studies.catalogue.robustness import DAMAGED, Robustness, damaged, damaged_return, factors, quantise
 from fedqhd.studies.catalogue.scalability import Scalability, scalability_job
-from fedqhd.studies.plan import Plan, apart
+from fedqhd.studies.plan import Plan, separate_altered
 from fedqhd.studies.presets import Cell, parse_set
 from fedqhd.studies.reproduce import reproduce
 from processes import fedqhd
@@ -103,7 +103,7 @@ def plan(tmp_path_factory):
     home = tmp_path_factory.mktemp("studies")
     others = parse_set([*TINY, "engine=local"])
     return Plan(envs=["CartPole-v1"], settings=["homogeneous"], seeds=[0], out=home / "runs", tuned=home / "tuned",
-                others=others)  # fmt: skip
+                overrides=others)  # fmt: skip
 
 
 @pytest.fixture
@@ -114,12 +114,12 @@ def results(plan):
 def collected(study, plan, results):
     """The rows of a study after its finished runs are collected, as the command does it, and its table."""
     reproduce(study, plan, results, lambda all_series, total: 0, lambda text: None)
-    rows = store.read_rows(apart(plan, results)[1], study.name)
+    rows = store.read_rows(separate_altered(plan, results)[1], study.name)
     return rows, "\n".join(study.table(rows))
 
 
 def train_all(study, plan, results):
-    for job in study.jobs(apart(plan, results)[0]):
+    for job in study.jobs(separate_altered(plan, results)[0]):
         if job.summary() is None:
             api.train(job.config)
 
@@ -134,11 +134,11 @@ def test_robustness(plan, results, monkeypatch):
     rows, table = collected(study, plan, results)
     assert len(rows) == 12
     assert {(r["model"], r["preset"]) for r in rows} == {(m, preset) for m, (preset, _) in DAMAGED.items()}
-    own, _ = apart(plan, results)
+    own, _ = separate_altered(plan, results)
     run = main_job(own, "tuned", Cell("fedqhd", "CartPole-v1", "homogeneous"), 0).folder
     policy = load_policy(run)
     intact = [r["greedy_return"]["iqm"] for r in rows if r["model"] == "fedqhd" and r["amount"] in (0.0, 32)]
-    assert intact == [endure(policy, "zeroed", 0.0, 0)] * 2
+    assert intact == [damaged_return(policy, "zeroed", 0.0, 0)] * 2
     gone = next(r for r in rows if r["model"] == "fedqhd" and r["amount"] == 1.0)
     assert gone["greedy_return"]["iqm"] < 20  # all components zeroed: always the first action, and the pole falls
     meant = {"fedqhd": 5, "fedqhd, as in the paper": 3, "dqn": 5}
@@ -164,7 +164,7 @@ def test_scalability_through_the_command_line(plan, results):
     ]
     done = fedqhd("reproduce", "scalability", *args, "--results", results, "--set", *TINY)
     assert done.returncode == 0, done.stdout + done.stderr
-    own, folder = apart(dataclasses.replace(plan, others=parse_set(TINY)), results)
+    own, folder = separate_altered(dataclasses.replace(plan, overrides=parse_set(TINY)), results)
     rows = store.read_rows(folder, "scalability")
     assert [r["clients"] for r in rows] == [1, 2, 5, 20]
     for r in rows:
@@ -191,7 +191,7 @@ def test_ablations_without_training_and_with_it(plan, results, over, monkeypatch
     monkeypatch.setattr(type(study), "seeds", (0,))
     small = {"env": "MountainCar-v0", "clients": 2, "episodes": 4, "round_episodes": 2, "eval_episodes": 1,
              "anchor_source": "uniform"}  # fmt: skip
-    own = dataclasses.replace(plan, others=small)
+    own = dataclasses.replace(plan, overrides=small)
     train_all(study, own, results)
     rows, table = collected(study, own, results)
     found = ablation_study.groups(rows, over)
@@ -204,13 +204,13 @@ def test_ablations_without_training_and_with_it(plan, results, over, monkeypatch
     assert not any("curve" in r for r in rows)  # for charts alone
     assert bool(ablation_study.slopes_of(without)) == (over == "D")
     assert ("without training, over D" in table) == (over == "D")
-    images = apart(own, results)[1] / "images"
+    images = separate_altered(own, results)[1] / "images"
     assert [p.name for p in images.glob(f"ablation-{over}-*")] == [f"ablation-{over}-analytic-uniform.png"]
 
 
 def test_cost_is_of_the_main_tables_runs(plan, results):
     own = dataclasses.replace(plan, methods=["independent-qhd"], presets=["tuned"])
-    job = main_job(apart(own, results)[0], "tuned", Cell("independent-qhd", "CartPole-v1", "homogeneous"), 0)
+    job = main_job(separate_altered(own, results)[0], "tuned", Cell("independent-qhd", "CartPole-v1", "homogeneous"), 0)
     api.train(job.config)
     (row,), table = collected(Cost(), own, results)
     assert row["split_seconds"]["learning"] == pytest.approx(job.summary()["split_seconds"]["learning"], abs=0.01)

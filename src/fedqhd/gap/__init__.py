@@ -1,1 +1,1 @@
-"""The federation gap: its bound, its exact terms, advice before a run, and a reference Q*."""
+"""The federation gap: the bound of the paper, the exact terms, advice before a run, and a reference Q*."""

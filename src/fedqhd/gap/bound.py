@@ -1,16 +1,17 @@
-"""The federation gap of one client: the paper's bound, the terms that are exact, and where an error comes from.
+"""The federation gap of one client: the bound of the paper, and an exact decomposition of the error.
 
-A client compiles values Q_bar wanted at the anchors, starting from W0 (0: overwrite, its own W: warm-start),
+A client compiles the teacher's values Q_bar at the anchors, starting from W0, which is 0 for overwrite and the client's
+own W for warm-start:
 
     W = W0 + R (Q_bar - X W0),      R = (X^T X + lam I)^-1 X^T.
 
-Compare it with any weights W1 of the same client, say those of its oracle: with r = Q_bar - X W1 at the anchors,
+Compare W with any weights W1 of the same client, such as those of its oracle. With r = Q_bar - X W1 at the anchors,
 
-    W - W1 = R r - lam (X^T X + lam I)^-1 P (W1 - W0) - (I - P) (W1 - W0),      P onto row(X).
+    W - W1 = R r - lam (X^T X + lam I)^-1 P (W1 - W0) - (I - P) (W1 - W0),
 
-The three parts are exact: what leaks in from values the client cannot express, what the ridge takes, and what no anchor
-sees. The paper bounds the first two and drops the third, which is there whenever rank(X) < D. All weights here are
-real, as `stacked_weights` makes them.
+where P projects onto row(X). The three parts are exact: values that the client cannot express leak into its weights,
+the ridge shrinks the weights, and the anchors do not see part of them. The paper bounds the first two parts and omits
+the third, which is present whenever rank(X) < D. All weights here are real, as `stacked_weights` makes them.
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ from fedqhd.linalg.geometry import Spectrum
 Array = NDArray[Any]
 
 RTOL = 1e-8
-"""Ridge of a projection, as a share of the trace of its Gram matrix. Far above rounding (1e-16), so that weights stay
-of a size that means something beyond the sample, and far below what changes a fit: a thousandth of it, at D = 1500."""
+"""The ridge of a projection, as a share of the trace of its Gram matrix. It is far above rounding errors (1e-16), so
+that weights stay small enough to generalise beyond the sample, and too small to change a fit noticeably: at D = 1500,
+by a thousandth."""
 
 
 class Split(NamedTuple):
-    """Weights whose sum leaked - shrunk - unseen is W - W1; each (p, A)."""
+    """The parts of W - W1 = leaked - shrunk - unseen, each (p, A).
+
+    `leaked` comes from values that the client cannot express, `shrunk` is removed by the ridge, and `unseen` lies
+    outside the row space of the features at the anchors.
+    """
 
     leaked: Array
     shrunk: Array
@@ -40,25 +46,41 @@ class Split(NamedTuple):
 
     @property
     def total(self) -> Array:
+        """W - W1."""
         return self.leaked - self.shrunk - self.unseen
 
 
 def split(anchors: Spectrum, Q: Array, X: Array, W1: Array, lam: float, W0: Array | float = 0.0) -> Split:
-    """Why the weights compiled from Q at the anchors (features X) are not W1."""
+    """Decompose the difference between the weights compiled from Q and other weights W1.
+
+    Args:
+        anchors: The SVD of the features at the anchors.
+        Q: Values of the teacher at the anchors, (m, A).
+        X: Real features at the anchors, (m, p).
+        W1: The weights to compare with, (p, A).
+        lam: The ridge.
+        W0: The weights from which compilation starts, (p, A), or 0.
+    """
     Z = W1 - W0
     return Split(anchors.solve(Q - X @ W1, lam), anchors.shrunk(Z, lam), Z - anchors.seen(Z))
 
 
-def outside(anchors: Spectrum, W: Array) -> float:
-    """The share of |W|^2 outside row(X): what the anchors say nothing about."""
+def share_outside(anchors: Spectrum, W: Array) -> float:
+    """Return the share of |W|^2 outside row(X), about which the anchors say nothing."""
     total = float(np.sum(W**2))
     return float(np.sum((W - anchors.seen(W)) ** 2)) / total if total > 0 else 0.0
 
 
 def project(blocks: Iterable[tuple[Array, Array]], rtol: float = RTOL) -> Array:
-    """argmin sum_l |Phi_l W - T_l|^2 over blocks of (real features, values): W (p, A).
+    """Return the least-squares weights W (p, A) that minimise sum_l |Phi_l W - T_l|^2.
 
-    A ridge of rtol times the trace keeps it defined where features are dependent. One block at a time is in memory.
+    Args:
+        blocks: Pairs of real features Phi_l (n_l, p) and values T_l (n_l, A). Only one block at a time is in memory.
+        rtol: The ridge as a share of the trace of the Gram matrix; it makes the solution unique if features are
+            linearly dependent.
+
+    Raises:
+        ValueError: If there are no blocks.
     """
     G: Array | None = None
     b: Array | None = None
@@ -69,23 +91,33 @@ def project(blocks: Iterable[tuple[Array, Array]], rtol: float = RTOL) -> Array:
             G += Phi.T @ Phi
             b += Phi.T @ T
     if G is None or b is None:
-        raise ValueError("there are no states to project on")
+        raise ValueError("blocks has no states: at least one block is needed to project on")
     G[np.diag_indices_from(G)] += rtol * np.trace(G)
-    # G is symmetric; transposed, it is in the order that LAPACK works in, and is not copied.
+    # G is symmetric. Its transpose has the memory order of LAPACK, so that it is not copied.
     return scipy.linalg.cho_solve(scipy.linalg.cho_factor(G.T, overwrite_a=True, check_finite=False), b)
 
 
 def h_bar(i: int, B: float, sines: Array, epsilon: Array, pi: Array) -> float:
-    """sum_{j != i} pi_j (2 B sin(theta_ij) + eps_i + eps_j)."""
+    """Return the heterogeneity of client i, h_bar = sum_{j != i} pi_j (2 B sin(theta_ij) + eps_i + eps_j).
+
+    Args:
+        i: The index of the client.
+        B: The norm of Q* over the states, the largest of all actions.
+        sines: Sines of the largest angles between the clients' spans, (N, N).
+        epsilon: Errors of the clients' oracle projections of Q*, (N,).
+        pi: Weights of the clients in the teacher, (N,).
+    """
     others = np.arange(len(pi)) != i
     return float(np.sum((pi * (2 * B * sines[i] + epsilon[i] + epsilon))[others]))
 
 
 class GapBound(NamedTuple):
-    """The paper's bound on |Q_hat_i(s, a) - Q_i(s, a; W_i^glob)|, and what it takes to be true.
+    """The paper's bound on |Q_hat_i(s, a) - Q_i(s, a; W_i^glob)|, and whether its assumptions hold.
 
-    `corrected` holds at every state, whatever the rank: |Phi(s)| <= 1 times the norms of the three exact parts. It
-    needs neither the first term nor the angles, and has what no anchor sees.
+    `heterogeneity`, `amplification` and `shrinkage` are terms I, II and III. They bound the gap only if the features at
+    the anchors have full rank; otherwise `valid` is False, and `reason` says why. `corrected` bounds the gap at every
+    state for any rank: it is the sum of the norms of the three exact parts (see `split`), since |Phi(s)| <= 1. It needs
+    neither term I nor the angles, and it includes the part that no anchor sees.
     """
 
     gamma: float
@@ -101,11 +133,20 @@ class GapBound(NamedTuple):
 
     @property
     def total(self) -> float:
+        """The paper's bound: the sum of its three terms."""
         return self.heterogeneity + self.amplification + self.shrinkage
 
 
 def gap_bound(anchors: Spectrum, h: float, W_hat: Array, parts: Split, lam: float) -> GapBound:
-    """Terms I, II and III for a client with oracle weights W_hat (p, A), and its own `parts` by `split`."""
+    """Compute the bound for one client.
+
+    Args:
+        anchors: The SVD of the client's features at the anchors.
+        h: The heterogeneity of the client (see `h_bar`).
+        W_hat: The weights of its oracle, (p, A).
+        parts: The decomposition of its compiled weights minus W_hat (see `split`).
+        lam: The ridge.
+    """
     gamma, m, p, rank = anchors.gamma, anchors.m, anchors.p, anchors.rank
     reason = ""
     if rank < p:
@@ -126,7 +167,7 @@ def gap_bound(anchors: Spectrum, h: float, W_hat: Array, parts: Split, lam: floa
 
 
 class Gap(NamedTuple):
-    """A difference of two Q on states: the largest, the root mean square, and both for each action."""
+    """The absolute difference of two Q on states: its maximum and root mean square, over all and for each action."""
 
     max: float
     rms: float
@@ -135,6 +176,7 @@ class Gap(NamedTuple):
 
 
 def measure(Q: Array, reference: Array) -> Gap:
+    """Compare two arrays of values, (n, A), at the same states."""
     d = np.abs(Q - reference)
     rms = np.sqrt(np.mean(d**2, axis=0))
     return Gap(
@@ -146,15 +188,19 @@ def measure(Q: Array, reference: Array) -> Gap:
 
 
 def check_shared(anchors: Sequence[Array]) -> None:
-    """Clients that compile one teacher must mean the same states by its rows."""
-    for i, own in enumerate(anchors[1:], start=1):
-        if own.shape != anchors[0].shape or not np.array_equal(own, anchors[0]):
+    """Check that all clients have the same anchors.
+
+    Raises:
+        ValueError: If the anchors of a client differ from those of client 0.
+    """
+    for i, states in enumerate(anchors[1:], start=1):
+        if states.shape != anchors[0].shape or not np.array_equal(states, anchors[0]):
             raise ValueError(
-                f"client {i} has other anchors {own.shape} than client 0 {anchors[0].shape}: a teacher is only defined "
-                "on anchors that all clients share"
+                f"client {i} has anchors of shape {states.shape} that differ from those of client 0, "
+                f"{anchors[0].shape}: a teacher is only defined on anchors that all clients share"
             )
 
 
 def svd_bytes(m: int, p: int) -> int:
-    """Memory that a Spectrum of m anchors and p real features takes: X, its copy in the solver, U and V^T."""
+    """Return the bytes of a Spectrum of m anchors and p real features: X, its copy in the solver, U and V^T."""
     return 8 * (2 * m * p + 2 * min(m, p) * (m + p))

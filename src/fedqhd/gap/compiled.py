@@ -1,4 +1,4 @@
-"""A client of an exchange as the gap sees it: features, weights before and after, anchors."""
+"""The QHD clients of the last exchange of a run: their features, and their weights before and after it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,16 @@ from fedqhd.runs.exchange import Exchange
 
 BLOCK = 2048
 Values = Callable[[Array], Array]
+"""A function from scaled states (n, variables) to values (n, A)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One client of the exchange: its features, its weights before and after, and the anchors it compiled at."""
+    """One client of an exchange.
+
+    `before` and `after` are its weights before and after it compiled the teacher, as real arrays (p, A); `anchors` are
+    the scaled states (m, variables) at which it did.
+    """
 
     index: int
     encoder: BaseEncoder
@@ -35,14 +40,16 @@ class Member:
     anchors: Array
 
     def features(self, Z: Array) -> Array:
+        """Return the real features of scaled states, (n, p); a complex encoder has p = 2 D."""
         return np.asarray(stacked(self.encoder(Z)), np.float64)
 
     @property
     def p(self) -> int:
+        """The number of real features."""
         return self.encoder.D * (2 if np.dtype(self.encoder.dtype).kind == "c" else 1)
 
     def project(self, states: Array, values: Values) -> Array:
-        """Real weights of the function of its span nearest to `values`, in the mean square over the states."""
+        """Return the weights (p, A) whose function is nearest to `values`, in the mean square over scaled states."""
 
         def blocks() -> Iterator[tuple[Array, Array]]:
             for lo in range(0, len(states), BLOCK):
@@ -51,11 +58,11 @@ class Member:
         return theory.project(blocks())
 
     def q(self, Z: Array, W: Array) -> Array:
-        """Values of real weights, a block at a time."""
+        """Return the values (n, A) of weights W (p, A) at scaled states. Features are computed in blocks."""
         return np.vstack([self.features(Z[lo : lo + BLOCK]) @ W for lo in range(0, len(Z), BLOCK)])
 
     def greedy(self, W: Array, scaler: StateScaler, c: Config, episodes: int, seed: int) -> float:
-        """Mean return of the greedy policy of real weights W in the nominal environment."""
+        """Return the mean return of the greedy policy of weights W (p, A) in the nominal environment."""
         D = self.encoder.D
         weights = W[:D] + 1j * W[D:] if self.p > D else W
         model = Readout(self.encoder, weights.astype(self.encoder.dtype))
@@ -67,7 +74,11 @@ class Member:
 
 
 def members(run: str | Path, ex: Exchange) -> list[Member]:
-    """The QHD clients of the exchange; others have no features to compile into."""
+    """Return the QHD clients of an exchange; other clients have no features to compile a teacher into.
+
+    Raises:
+        FedQHDError: If the weights of a client are not finite, or if there are no QHD clients.
+    """
     found = []
     for i, old in enumerate(ex.before):
         new = load_policy(run, i).model
@@ -75,9 +86,9 @@ def members(run: str | Path, ex: Exchange) -> list[Member]:
             for name, W in (("before", old.W), ("after", new.W)):
                 if not np.isfinite(W).all():
                     raise FedQHDError(
-                        f"client {i} of run={str(run)!r} has weights {name} the exchange that are not finite"
+                        f"client {i} of run={str(run)!r} has weights that are not finite {name} the exchange"
                     )
             found.append(Member(i, old.encoder, stacked_weights(old.W), stacked_weights(new.W), ex.anchors))
     if not found:
-        raise FedQHDError(f"run={str(run)!r} has no QHD client: only those compile a teacher by a ridge solve")
+        raise FedQHDError(f"run={str(run)!r} has no QHD client: only QHD clients compile a teacher by a ridge solve")
     return found

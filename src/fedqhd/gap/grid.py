@@ -1,7 +1,7 @@
 """Value iteration on a grid, with multilinear interpolation between its points.
 
-Interpolated values are means of those at grid points, so the iteration is that of a finite problem whose transitions
-jump to the corners of a cell: a contraction, with one fixed point, near Q* where the grid is fine.
+Interpolated values are weighted means of values at grid points. The iteration therefore solves a finite problem, whose
+transitions lead to the corners of a grid cell: it is a contraction with one fixed point, near Q* if the grid is fine.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Array = NDArray[Any]
 
 
 def grid_points(axes: Sequence[Array]) -> Array:
-    """All points of the grid, (prod len(axis), n), the last variable running fastest."""
+    """Return all points of the grid, (prod len(axis), n), with the last variable changing fastest."""
     return np.stack([g.ravel() for g in np.meshgrid(*axes, indexing="ij")], axis=1)
 
 
 def interpolation(axes: Sequence[Array], points: Array) -> scipy.sparse.csr_array:
-    """The matrix (len(points), grid) that takes values on the grid to values at points; those outside are clipped."""
+    """Return the matrix (len(points), grid) from values on the grid to values at points, clipped to the box."""
     cells, shares = [], []
     for axis, x in zip(axes, points.T, strict=True):
         x = np.clip(x, axis[0], axis[-1])
@@ -44,9 +44,18 @@ def interpolation(axes: Sequence[Array], points: Array) -> scipy.sparse.csr_arra
 def value_iteration(
     r: Array, discount: Array, P: Sequence[scipy.sparse.csr_array], V: Array, tol: float, sweeps: int = 5000
 ) -> tuple[Array, float]:
-    """(Q (grid, A), last change): Q_a = r_a + discount_a P_a max_b Q_b, until no value changes by more than tol.
+    """Iterate Q_a = r_a + discount_a P_a max_b Q_b until no value changes by more than tol.
 
-    r and discount are (grid, A); discount is 0 where the problem ends. V is where to start.
+    Args:
+        r: Rewards, (grid, A).
+        discount: Discounts, (grid, A); 0 where the episode terminates.
+        P: For each action, the matrix from values on the grid to values at the next states (see `interpolation`).
+        V: Values to start from, (grid,).
+        tol: The largest change of a value at which iteration stops.
+        sweeps: The number of iterations at which it stops in any case.
+
+    Returns:
+        Q, (grid, A), and the largest change of a value in the last iteration.
     """
     Q, change = np.empty_like(r), np.inf
     for _ in range(sweeps):

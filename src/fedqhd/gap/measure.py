@@ -1,4 +1,4 @@
-"""What the last federation of a finished run cost each client, and why."""
+"""The federation gap of a finished run: how far its last exchange left each client from the teacher, and why."""
 
 from __future__ import annotations
 
@@ -23,57 +23,86 @@ from fedqhd.runs.config import load_config
 from fedqhd.runs.limits import free_memory
 
 HELD_OUT = 1000
-"""States of each source on which differences are measured; none of them is an anchor."""
-FEWEST = 8000
-"""States on which functions are projected, at the least."""
-FAR = 3.0
-"""An error this many times that on random rollouts is one of where the anchors are."""
+"""The number of held-out states of each source on which differences are measured."""
+MIN_STATES = 8000
+"""The least number of states on which functions are projected."""
+FAR_FACTOR = 3.0
+"""If the error on policy states exceeds that on random rollouts by this factor, the anchors are in the wrong place."""
 
 
 def run_config(run: str | Path) -> Config:
+    """Return the configuration of a run, or raise FedQHDError if the folder has none."""
     file = Path(run) / "config.toml"
     if not file.exists():
-        raise FedQHDError(f"run={str(run)!r} is no folder of a run: it holds no config.toml")
+        raise FedQHDError(f"run={str(run)!r} is not the folder of a run: it has no config.toml")
     return load_config(file)
 
 
-def number_of_states(clients: Sequence[Member], given: int | None) -> int:
-    """Enough to project on, and for angles between those spans that are small enough to have them."""
+def number_of_states(clients: Sequence[Member], requested: int | None) -> int:
+    """Return how many states projections and angles are computed on.
+
+    Args:
+        clients: The clients whose spans are compared.
+        requested: The number that the user asked for, or None for a sufficient one.
+
+    Raises:
+        FedQHDError: If the requested number is too small.
+    """
     pairs = [states_needed(a.p, b.p) for a in clients for b in clients if a.index < b.index]
     need = max([2 * max(c.p for c in clients), *(n for n in pairs if n <= ANGLE_STATES)])
-    if given is not None and given < need:
+    if requested is not None and requested < need:
         raise FedQHDError(
-            f"states={given} are too few for spans of up to {max(c.p for c in clients)} features: on a smaller sample "
-            f"every angle is 0 and every projection exact; at least {need} are needed"
+            f"states={requested} are too few for spans of up to {max(c.p for c in clients)} features: on a smaller "
+            f"sample every angle is 0 and every projection is exact; at least {need} are needed"
         )
-    return given or max(FEWEST, need)
+    return requested or max(MIN_STATES, need)
 
 
-def check_gap(m: int, p: int) -> None:
-    """The gap needs the thin SVD of m x p features, then p x p normal equations, one client after the other."""
+def check_memory(m: int, p: int) -> None:
+    """Check that the decompositions for m anchors and p real features fit into memory.
+
+    One client at a time needs the thin SVD of its m x p features and then p x p normal equations.
+
+    Raises:
+        FedQHDError: If they need more memory than is free.
+    """
     need, free = max(theory.svd_bytes(m, p), 2 * 8 * p * p), free_memory()
     if free is not None and need > free:
         raise FedQHDError(
-            f"anchors={m} and {p} real features need {need / 1e9:.1f} GB for their decomposition, and "
-            f"{free / 1e9:.1f} GB are free: choose fewer anchors or smaller dims"
+            f"anchors={m} and {p} real features need {need / 1e9:.1f} GB for their decomposition, but "
+            f"only {free / 1e9:.1f} GB are free: choose fewer anchors or smaller dims"
         )
 
 
 def measure_gap(
     run: str | Path, reference: Policy | None = None, *, states: int | None = None, episodes: int = 20, seed: int = 0
 ) -> dict[str, Any]:
-    """Everything that `fedqhd gap RUN` prints and draws. `reference` is the policy of a Q* to project."""
+    """Measure the federation gap of the last exchange of a run.
+
+    Args:
+        run: The folder of a finished run whose clients compile at anchors.
+        reference: The policy whose Q is Q*, or None to compare with the teacher alone.
+        states: The number of states on which functions are projected; None for a sufficient one.
+        episodes: Greedy episodes for each return.
+        seed: The seed of states and episodes.
+
+    Returns:
+        The report that `fedqhd gap RUN` prints and draws: an entry for each QHD client, and the angles of each pair.
+
+    Raises:
+        FedQHDError: If the run has no such exchange, or if it cannot be measured.
+    """
     c = run_config(run)
     ex = exchange.load(run)
     clients = members(run, ex)
     n = number_of_states(clients, states)
-    check_gap(len(ex.anchors), max(m.p for m in clients))
+    check_memory(len(ex.anchors), max(m.p for m in clients))
     policies = [load_policy(run, m.index) for m in clients]
-    own = rng.generator(seed, rng.PUBLIC, "gap")
+    generator = rng.generator(seed, rng.PUBLIC, "gap")
     with threadpool_limits(1):
         scaler = policies[0].scaler
-        fit = np.vstack(list(sample(scaler, policies, -(-n // len(SOURCES)), own).values()))
-        held = sample(scaler, policies, HELD_OUT, own)
+        fit = np.vstack(list(sample(scaler, policies, -(-n // len(SOURCES)), generator).values()))
+        held = sample(scaler, policies, HELD_OUT, generator)
         bases = make_bases(clients, fit)
         measurement = Measurement(c, scaler, fit, held, episodes, seed)
         oracle = Oracles(clients, ex, measurement, reference, bases) if reference else None
@@ -83,7 +112,7 @@ def measure_gap(
             for member in clients:
                 spectrum = Spectrum(member.features(member.anchors))
                 row = _client(member, spectrum, ex, measurement)
-                rows.append(row | (oracle.of(member, spectrum) if oracle else {}))
+                rows.append(row | (oracle.measure_client(member, spectrum) if oracle else {}))
         except ValueError as error:
             raise FedQHDError(f"run={str(run)!r} has no gap to measure: {error}") from error
     return {
@@ -94,7 +123,7 @@ def measure_gap(
 
 
 def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, measurement: Measurement) -> dict[str, Any]:
-    """What needs no Q*: the anchors' geometry, and how far from the teacher the client ended, and why."""
+    """Return what can be said without Q*: the geometry of the anchors, and the client's distance from the teacher."""
     c = measurement.config
     X = member.features(ex.anchors)
     start = member.before if c.compile == "warm-start" else 0.0
@@ -102,7 +131,7 @@ def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, measuremen
     parts = theory.split(anchors, ex.Q, X, best, c.lam, start)
     other = anchors.solve(ex.Q - X @ (member.before - start), c.lam) + (member.before - start)
     errors = {}
-    for name, Z in measurement.held.items():
+    for name, Z in measurement.held_out.items():
         T, Phi = ex.teacher(Z), member.features(Z)
         compiled = Phi @ member.after
         errors[name] = {
@@ -120,7 +149,7 @@ def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, measuremen
         "eigenvalues": [float(x) for x in anchors.s**2],
         "anchor_residual": rms(X @ member.after - ex.Q),
         "invisible": rms(ex.Q - anchors.visible(ex.Q)),
-        "outside_row_space": theory.outside(anchors, member.before),
+        "outside_row_space": theory.share_outside(anchors, member.before),
         "recompiled": rms(X @ (best + parts.total) - X @ member.after),
         "errors": errors,
         "greedy_before": measurement.greedy(member, member.before),
@@ -129,15 +158,19 @@ def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, measuremen
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """One sentence on what the exchange did to a client where policies go, and why it did no more."""
-    there, near = row["errors"]["policy"], row["errors"]["rollouts"]
-    gain = there["before"] / max(there["after"], np.finfo(float).tiny)
-    did = f"{gain:.1f} times nearer to" if gain > 1.1 else "no nearer to" if gain > 0.9 else "further from"
-    if there["misfit"] >= there["held_back"]:
-        why = "its features cannot express the rest: a larger D or another sigma would help"
-    elif there["after"] > FAR * near["after"]:
-        why = "the anchors hardly see the rest: anchors where policies go (anchor_source=teacher) would help"
+    """Return one sentence on how much nearer to the teacher an exchange brought a client, and what limited it.
+
+    Args:
+        row: The entry of a client in the report of `measure_gap`.
+    """
+    on_policy, on_rollouts = row["errors"]["policy"], row["errors"]["rollouts"]
+    gain = on_policy["before"] / max(on_policy["after"], np.finfo(float).tiny)
+    change = f"{gain:.1f} times nearer to" if gain > 1.1 else "no nearer to" if gain > 0.9 else "further from"
+    if on_policy["misfit"] >= on_policy["held_back"]:
+        why = "its features cannot express the remaining difference: a larger D or another sigma would help"
+    elif on_policy["after"] > FAR_FACTOR * on_rollouts["after"]:
+        why = "the anchors hardly see these states: anchors that policies visit (anchor_source=teacher) would help"
     else:
-        why = "the ridge holds the rest back: a smaller lam or more anchors would help"
-    moved = f"{there['before']:.3g} → {there['after']:.3g}"
-    return f"where policies go the exchange brought it {did} the teacher ({moved}); {why}"
+        why = "the ridge holds back the remaining difference: a smaller lam or more anchors would help"
+    moved = f"{on_policy['before']:.3g} → {on_policy['after']:.3g}"
+    return f"on states that policies visit, the exchange brought it {change} the teacher ({moved}); {why}"

@@ -1,4 +1,7 @@
-"""A reference Q*, near optimal and checked: value iteration on a fine grid, the environment itself being the model."""
+"""A near-optimal reference Q*: value iteration on a fine grid, with the environment itself as the model.
+
+Each reference is checked against the environment before it is stored in the cache.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,17 @@ from fedqhd.gap.grid import grid_points, interpolation, value_iteration
 
 CHECK_EPISODES = 100
 CHECK_STATES = 500
-EARN_STEPS = 1000
-"""Of what comes later, less than 0.99^1000 = 4e-5 counts."""
+ROLLOUT_STEPS = 1000
+"""Rewards after so many steps are discounted by less than 0.99^1000 = 4e-5."""
 
 
 @dataclass(frozen=True)
 class GridSettings:
-    """The box in which values are computed, and how finely: that of the states that can be met, or still be saved."""
+    """The grid on which values are computed.
+
+    The box from `low` to `high` covers all states from which an episode can still go on. `points` is the number of grid
+    points of each variable, `gamma` the discount, and `tol` the largest change of a value at which iteration stops.
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -39,11 +46,12 @@ class GridSettings:
     tol: float = 1e-3
 
     def axes(self) -> list[Array]:
+        """Return the grid points of each variable, in ascending order."""
         return [np.linspace(*a) for a in zip(self.low, self.high, self.points, strict=True)]
 
 
-# A push changes CartPole's velocities by about 0.195 and 0.29 a step. Those are the spacings of its grid: a state then
-# lands on the next points, where values are not blurred by interpolation.
+# A push changes CartPole's velocities by about 0.195 and 0.29 a step. The grid has the same spacing, so that a step
+# from one grid point leads to another and interpolation does not blur the values.
 GRIDS = {
     "CartPole-v1": GridSettings((-2.4, -3.5, -0.2095, -3.5), (2.4, 3.5, 0.2095, 3.5), (33, 37, 33, 25)),
     "MountainCar-v0": GridSettings((-1.2, -0.07), (0.6, 0.07), (401, 401)),
@@ -51,12 +59,12 @@ GRIDS = {
 
 
 def has_reference(env_id: str, action_repeat: int) -> bool:
-    """Whether we have a Q* of our own: of the environment as it is, where every step has its action."""
+    """Return whether a reference Q* can be computed: only for environments in GRIDS, without repeated actions."""
     return env_id in GRIDS and action_repeat == 1
 
 
 class GridModel:
-    """Q on a grid, interpolated; scaled states in, so that it plays like any other model."""
+    """A model that interpolates Q between the points of a grid. Like any other model, it takes scaled states."""
 
     kind: ClassVar[str] = "grid"
 
@@ -83,7 +91,15 @@ class GridModel:
 
 
 def transitions(env: gymnasium.Env[Array, np.int64], states: Array) -> tuple[Array, Array, Array]:
-    """(r, terminated, s') of each action from each raw state: (n, A), (n, A), (n, A, n_vars). One real step each."""
+    """Take every action once from every state.
+
+    Args:
+        env: An environment whose state can be set, as that of Gymnasium's classic-control tasks can.
+        states: Raw states, (n, variables).
+
+    Returns:
+        Rewards (n, A), whether the episode terminated (n, A), and the next raw states (n, A, variables).
+    """
     world: Any = env.unwrapped
     actions = int(world.action_space.n)
     world.reset(seed=0)
@@ -97,20 +113,21 @@ def transitions(env: gymnasium.Env[Array, np.int64], states: Array) -> tuple[Arr
 
 
 def solve(env_id: str, settings: GridSettings) -> Array:
+    """Return Q* at the points of the grid, (points, A), by value iteration."""
     env = make_env(env_id)
     axes = settings.axes()
     states = grid_points(axes)
     r, ended, after = transitions(env, states)
     env.close()
     P = [interpolation(axes, after[:, a]) for a in range(r.shape[1])]
-    # Nothing is worth more than its best reward for ever: from above, values only fall.
+    # No value exceeds the best reward received for ever. Starting there, values only decrease.
     best = np.float32(max(float(r.max()) / (1 - settings.gamma), 0.0))
     discount = np.where(ended, 0.0, settings.gamma).astype(np.float32)
     return value_iteration(r, discount, P, np.full(len(states), best), settings.tol)[0]
 
 
 def bellman_error(policy: Policy, states: Array, gamma: float) -> Array:
-    """|r + gamma max Q(s') - Q(s)| at raw states, (n, A): what is wrong with Q between the grid's points."""
+    """Return |r + gamma max Q(s') - Q(s)| at raw states, (n, A): the error of Q between the points of the grid."""
     env = make_env(policy.env)
     r, ended, after = transitions(env, states)
     env.close()
@@ -118,8 +135,15 @@ def bellman_error(policy: Policy, states: Array, gamma: float) -> Array:
     return np.abs(r + gamma * ~ended * next_value - policy.q(states))
 
 
-def earned(policy: Policy, states: Array, gamma: float, steps: int = EARN_STEPS) -> Array:
-    """The discounted return that the greedy policy really earns from each raw state, (n,); all are played in step."""
+def discounted_returns(policy: Policy, states: Array, gamma: float, steps: int = ROLLOUT_STEPS) -> Array:
+    """Play the greedy policy and return the discounted return from each raw state, (n,).
+
+    Args:
+        policy: The policy to play.
+        states: Raw states to start from, (n, variables). All episodes advance together, one batch of Q a step.
+        gamma: The discount.
+        steps: The length at which an episode is cut off.
+    """
     worlds: list[Any] = [make_env(policy.env).unwrapped for _ in states]
     for world, s in zip(worlds, states, strict=True):
         world.reset(seed=0)
@@ -137,30 +161,46 @@ def earned(policy: Policy, states: Array, gamma: float, steps: int = EARN_STEPS)
 
 
 def cache_folder() -> Path:
+    """Return the folder of stored references: in $FEDQHD_CACHE, else in the cache folder of the user."""
     root = os.environ.get("FEDQHD_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedqhd")
     return Path(root) / "reference"
 
 
 def settings_for(env_id: str, gamma: float = 0.99) -> GridSettings:
-    """The grid of an environment that has one, for values discounted by gamma."""
+    """Return the grid of an environment, for values discounted by gamma.
+
+    Raises:
+        FedQHDError: If there is no grid for the environment, or if gamma is not below 1.
+    """
     if env_id not in GRIDS:
         raise FedQHDError(
-            f"env={env_id!r} has no reference Q* here, only {' and '.join(GRIDS)}: give --reference RUN, a finished "
-            "run whose Q stands for it"
+            f"env={env_id!r} has no reference Q*, only {' and '.join(GRIDS)} have one: give --reference RUN, a "
+            "finished run whose Q is used instead"
         )
     if gamma >= 1:
-        raise FedQHDError(f"gamma={gamma} gives no finite reference Q*: it must be below 1, or give --reference RUN")
+        raise FedQHDError(f"gamma={gamma} has no finite reference Q*: choose gamma below 1, or give --reference RUN")
     return replace(GRIDS[env_id], gamma=gamma)
 
 
 def path_of(env_id: str, settings: GridSettings) -> Path:
-    """Where it is kept: a file for each environment and settings."""
+    """Return the cache file of a reference; each combination of environment and settings has its own."""
     key = hashlib.sha256(json.dumps([env_id, asdict(settings)], sort_keys=True).encode()).hexdigest()[:12]
     return cache_folder() / f"{env_id.replace('/', '-')}-{key}.npz"
 
 
 def reference(env_id: str, settings: GridSettings | None = None) -> tuple[Policy, dict[str, Any]]:
-    """The policy of Q* and what was checked of it; made once and kept on disk under its settings."""
+    """Return the greedy policy of Q*, computing Q* if it is not in the cache.
+
+    Args:
+        env_id: An environment in GRIDS.
+        settings: The grid, or None for that of GRIDS.
+
+    Returns:
+        The policy, and the results of `check` together with the settings of the grid.
+
+    Raises:
+        FedQHDError: If the greedy policy does not solve the task.
+    """
     settings = settings or settings_for(env_id)
     path = path_of(env_id, settings)
     low, high = np.array(settings.low), np.array(settings.high)
@@ -176,8 +216,16 @@ def reference(env_id: str, settings: GridSettings | None = None) -> tuple[Policy
 
 
 def check(policy: Policy, settings: GridSettings) -> dict[str, Any]:
-    """Is it near optimal? By the return of its greedy policy, which must solve the task, by its Bellman error between
-    the points of the grid, and by what it promises beside what its policy earns: no policy earns more than Q*."""
+    """Measure how near to optimal a reference is.
+
+    Returns:
+        The return of its greedy policy, which must solve the task; its Bellman error at random states; and, at the same
+        states, the values that it predicts ("promised") beside the discounted returns that its policy earns. No policy
+        earns more than Q*.
+
+    Raises:
+        FedQHDError: If the mean return is below the threshold at which the task counts as solved.
+    """
     env = make_env(policy.env)
     threshold = env.spec.reward_threshold if env.spec else None
     returns = greedy_returns(policy, env, CHECK_EPISODES, 0, rng.PUBLIC)
@@ -187,10 +235,11 @@ def check(policy: Policy, settings: GridSettings) -> dict[str, Any]:
             f"the reference Q* of env={policy.env!r} with points={list(settings.points)} returns {returns.mean():.1f} "
             f"where {threshold} solves the task: choose a finer grid"
         )
-    own = rng.generator(0, rng.PUBLIC, "reference")
-    states = own.uniform(settings.low, settings.high, (CHECK_STATES, len(settings.low)))
+    states = rng.generator(0, rng.PUBLIC, "reference").uniform(
+        settings.low, settings.high, (CHECK_STATES, len(settings.low))
+    )
     error = bellman_error(policy, states, settings.gamma)
-    promised, real = policy.q(states).max(axis=1), earned(policy, states, settings.gamma)
+    promised, real = policy.q(states).max(axis=1), discounted_returns(policy, states, settings.gamma)
     return {
         "greedy_return": float(returns.mean()),
         "greedy_return_lowest": float(returns.min()),

@@ -1,4 +1,4 @@
-"""Samples of states on which Q is looked at: where random play, the whole box, and trained policies lead."""
+"""Samples of states on which values are compared: of random play, of the whole box, and of trained policies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,20 @@ from fedqhd.envs.scaling import StateScaler
 
 SOURCES = ("rollouts", "box", "policy")
 EPSILON = 0.1
-"""Exploration of the policies, so that states around their path are met too."""
+"""The share of random actions among those of the policies, so that they also visit states beside their path."""
 
 
 def policy_states(policies: Sequence[Policy], steps: int, rng: np.random.Generator) -> Array:
-    """Raw states that policies of one environment meet, each about as many, (steps, n)."""
+    """Play policies in their environment and return the states that they visit.
+
+    Args:
+        policies: Policies of one environment; each visits about the same number of states.
+        steps: The number of states.
+        rng: The generator of episodes and exploration.
+
+    Returns:
+        Raw states, (steps, n).
+    """
     env = policies[0].make_env()
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     shares = np.diff(np.linspace(0, steps, len(policies) + 1).astype(int))
@@ -34,7 +43,7 @@ def policy_states(policies: Sequence[Policy], steps: int, rng: np.random.Generat
 
 
 def sample(scaler: StateScaler, policies: Sequence[Policy], k: int, rng: np.random.Generator) -> dict[str, Array]:
-    """k scaled states of each of SOURCES."""
+    """Return k scaled states, (k, n), for each name in SOURCES."""
     env = policies[0].make_env()
     rollouts = random_states(env, k, rng)
     env.close()

@@ -1,1 +1,1 @@
-"""What people look at; made from result files and records alone."""
+"""Pages, charts and terminal output, made from result files and records alone."""

@@ -1,4 +1,4 @@
-"""The charts of the page, each small enough for a phone, from the rows of result files."""
+"""The charts of the results page, made from the rows of result files; each is small enough for a phone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fedqhd.report.spec import Axis, BarChart, Bars, Line, LineChart, Values
 from fedqhd.studies import paper
 from fedqhd.studies.ablation import MODES, slope
 from fedqhd.studies.main_table import scores
-from fedqhd.studies.markdown import Rows, of
+from fedqhd.studies.markdown import Rows, select
 from fedqhd.studies.presets import METHODS
 from fedqhd.studies.stats import performance_profile
 
-# The colours of Okabe and Ito, which people with any colour vision tell apart, and dashes for each method besides.
+# Methods have the colours of Okabe and Ito, which colour-blind readers can tell apart, and different dashes as well.
 STYLE: Mapping[str, Mapping[str, Any]] = {
     kind.name: {"color": kind.style.color, "dash": kind.style.dash, "width": kind.style.width} for kind in KINDS.all()
 }
@@ -29,30 +29,30 @@ MODEL_STYLE: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 DOTTED, GREY = (1, 2), "#777777"
 PAPER_SLOPE = -0.525
-"""Of the gap over D, as the paper reports it."""
+"""The slope of the gap over D on logarithmic axes, as the paper reports it."""
 AMOUNTS = {"zeroed": "share of components zeroed", "flipped": "share of components with the other sign",
            "noised": "share of components with noise", "bits": "bits a weight"}  # fmt: skip
 
 
 def environments(rows: Rows, order: Sequence[str]) -> list[str]:
-    """The environments that the rows have, in the given order."""
+    """Return the environments that occur in the rows, in the given order."""
     have = {r["env"] for r in rows}
     return [e for e in order if e in have]
 
 
 def aligned(values: Mapping[float, float], x: Sequence[float]) -> list[float | None]:
-    """The value at each x, None where there is none."""
+    """Return the value at each x, or None if there is none."""
     return [values.get(at) for at in x]
 
 
 def marked(method: str) -> str:
-    """The name of a method as charts and tables show it: oracles have a dagger."""
+    """Return the name of a method as charts and tables show it: oracles have a dagger."""
     return method + ("†" if method in paper.ORACLES else "")
 
 
 def learning_curves(curves: Rows, env: str, setting: str) -> LineChart:
-    """The training return of every method over episodes."""
-    found = [c for m in METHODS for c in of(curves, method=m, env=env, setting=setting)]
+    """Draw the training return of every method over episodes, for one environment and setting."""
+    found = [c for m in METHODS for c in select(curves, method=m, env=env, setting=setting)]
     points = [{c["every"] * (k + 1): k for k in range(len(c["iqm"]))} for c in found]
     x = sorted(set().union(*points))
 
@@ -75,7 +75,7 @@ def learning_curves(curves: Rows, env: str, setting: str) -> LineChart:
 
 
 def profiles(records: Rows, preset: str) -> LineChart:
-    """The share of the runs of every method that are above a score."""
+    """Draw performance profiles: the share of each method's runs above a normalised score, over that score."""
     at = np.linspace(0, 1.1, 111)
     lines = []
     for m in METHODS:
@@ -89,8 +89,8 @@ def profiles(records: Rows, preset: str) -> LineChart:
 
 
 def cost_bars(rows: Rows, env: str, setting: str, preset: str) -> BarChart:
-    """Minutes of a whole run of every method, beside the paper's."""
-    found = [r for m in METHODS for r in of(rows, method=m, env=env, setting=setting)]
+    """Draw the minutes that a whole run of each method takes, beside those of the paper."""
+    found = [r for m in METHODS for r in select(rows, method=m, env=env, setting=setting)]
     published = [paper.minutes(r["method"], env, setting) for r in found]
     ours = Bars("ours, CPU", [r["cpu_seconds"] / 60 for r in found], [STYLE[r["method"]]["color"] for r in found])
     theirs = Bars("the paper, wall", [p["mean"] if p else None for p in published], ["#999999"] * len(found),
@@ -103,8 +103,8 @@ def cost_bars(rows: Rows, env: str, setting: str, preset: str) -> BarChart:
 
 
 def until_bars(rows: Rows, env: str, setting: str) -> BarChart:
-    """CPU seconds to the return of the paper's FedQHD; hatched where some runs had spent all theirs before."""
-    found = [r for m in METHODS for r in of(rows, method=m, env=env, setting=setting)]
+    """Draw the CPU seconds until the return of the paper's FedQHD, hatched if not all runs reached it."""
+    found = [r for m in METHODS for r in select(rows, method=m, env=env, setting=setting)]
     short = [r["until"]["runs"] - r["until"]["reached"] for r in found]
     texts = [
         f"{r['until']['cpu_seconds']:.0f}" + (f", {n} of {r['until']['runs']} runs short" if n else "")
@@ -121,7 +121,15 @@ def until_bars(rows: Rows, env: str, setting: str) -> BarChart:
 
 
 def ablation(rows: Rows, over: str, value: str, title: str, study: str) -> LineChart:
-    """The gap, or the greedy return, over D or over m / D: a dot for each run, a line through their means."""
+    """Draw an ablation: a dot for each run and a line through the means.
+
+    Args:
+        rows: The rows of one figure.
+        over: The x axis: "D", or "m" for m / D.
+        value: The y axis: "gap_rms" or "greedy".
+        title: The title of the chart.
+        study: The title of the figure, for the caption.
+    """
     is_gap = value == "gap_rms"
 
     def place(r: Mapping[str, Any]) -> float:
@@ -130,9 +138,9 @@ def ablation(rows: Rows, over: str, value: str, title: str, study: str) -> LineC
     x = sorted({place(r) for r in rows})
     dots, lines = [], []
     for mode in MODES:
-        here = of(rows, compile=mode)
+        here = select(rows, compile=mode)
         for seed in sorted({r["seed"] for r in here}):
-            runs = {place(r): r[value] for r in of(here, seed=seed)}
+            runs = {place(r): r[value] for r in select(here, seed=seed)}
             dots.append(Line("", MODE_STYLE[mode]["color"], aligned(runs, x), width=0, dots=True))
         means = {at: float(np.mean([r[value] for r in here if place(r) == at])) for at in {place(r) for r in here}}
         label = mode
@@ -152,11 +160,11 @@ def ablation(rows: Rows, over: str, value: str, title: str, study: str) -> LineC
 
 
 def scalability(rows: Rows, env: str) -> BarChart:
-    """The return over the number of clients, in both settings."""
+    """Draw the return over the number of clients, in both settings."""
     counts = sorted({r["clients"] for r in rows})
     bars = []
     for setting, color in (("homogeneous", "#d55e00"), ("heterogeneous", "#56b4e9")):
-        here = {r["clients"]: r["final_return"] for r in of(rows, env=env, setting=setting)}
+        here = {r["clients"]: r["final_return"] for r in select(rows, env=env, setting=setting)}
         values, low, high = ([here[n][k] if n in here else None for n in counts] for k in ("iqm", "lo", "hi"))
         hatched = [setting == "heterogeneous"] * len(counts)
         bars.append(Bars(setting, values, [color] * len(counts), low, high, hatched))
@@ -169,11 +177,11 @@ def scalability(rows: Rows, env: str) -> BarChart:
 
 
 def robustness(rows: Rows, env: str, damage: str) -> LineChart:
-    """The greedy return over the amount of one kind of damage."""
-    x = sorted({r["amount"] for r in of(rows, env=env, damage=damage)})
+    """Draw the greedy return over the amount of one kind of damage, a key of AMOUNTS."""
+    x = sorted({r["amount"] for r in select(rows, env=env, damage=damage)})
     lines = []
     for model, style in MODEL_STYLE.items():
-        here = {r["amount"]: r["greedy_return"] for r in of(rows, env=env, damage=damage, model=model)}
+        here = {r["amount"]: r["greedy_return"] for r in select(rows, env=env, damage=damage, model=model)}
         if here:
             y, low, high = (aligned({a: v[k] for a, v in here.items()}, x) for k in ("iqm", "lo", "hi"))
             lines.append(Line(model, y=y, low=low, high=high, dots=True, **style))

@@ -1,4 +1,4 @@
-"""The result files as tables, page and charts read them."""
+"""Access to the result files for the page and its charts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ablations", "alterations", "read_rows"]
 
 
 def ablations(results: Path) -> dict[str, dict[str, Any]]:
-    """The rows of each ablation by its title, with the commits and the command that made them."""
+    """Return, for each ablation figure by title, its rows, its x axis, and the commits and command that made them."""
     found = {}
     for study in registry.every():
         if isinstance(study, Ablation):
@@ -25,6 +25,6 @@ def ablations(results: Path) -> dict[str, dict[str, Any]]:
 
 
 def alterations(results: Path) -> list[str]:
-    """How the result files of a folder were altered, in words; empty where they are as published."""
+    """Return how the runs behind the result files differ from published ones, in words; empty if they do not."""
     found = (store.read(results, study.name).get("altered") for study in registry.every())
     return list(dict.fromkeys(text for text in found if text))

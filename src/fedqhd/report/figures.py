@@ -1,4 +1,4 @@
-"""Figures, drawn from result files."""
+"""The figure of one run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from fedqhd.core.files import write_bytes
 from fedqhd.runs.outcome import smooth, training_returns
 
 SMOOTH = 20
+"""The number of episodes over which returns are averaged; fewer in short runs."""
 
 
 def curves(folder: Path) -> Path:
-    """Learning curves of a run: each client thin, their mean bold."""
-    from matplotlib.figure import Figure  # a third of a second, which training need not wait for
+    """Draw the learning curves of a run, one for each client and their mean, and return the path of curves.png."""
+    from matplotlib.figure import Figure  # importing it takes a third of a second
 
     summary = json.loads((folder / "summary.json").read_text())
     returns = training_returns(folder, summary["clients"], summary["episodes"])
     width = min(SMOOTH, max(1, summary["episodes"] // 10))
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    # Who takes part in some rounds only has fewer episodes; the mean is of those that played so many.
+    # Clients that skip rounds play fewer episodes; the mean is over those that played an episode.
     mean = np.nanmean(returns[:, ~np.isnan(returns).all(axis=0)], axis=0)
     styles: list[dict[str, Any]] = [{"color": "#0072b2", "alpha": 0.35, "lw": 1}] * len(returns) + [
         {"color": "#d55e00", "lw": 2.5}

@@ -1,4 +1,4 @@
-"""The federation gap of a run, as tables in the terminal and as a figure; drawn from gap.json alone."""
+"""The federation gap of a run as tables in the terminal and as a figure, made from its report alone."""
 
 from __future__ import annotations
 
@@ -21,31 +21,35 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
 Line = tuple[str, Callable[[Mapping[str, Any]], Any]]
-"""A quantity's name, and how to find it in a client's part of the report."""
+"""The name of a quantity, and a function that takes it from a client's entry in the report."""
 
 
-def text(x: Any) -> str:
-    """At most seven signs for a number."""
+def number_text(x: Any) -> str:
+    """Format a value for a table; a float gets at most seven characters."""
     if not isinstance(x, float):
         return str(x)
     return f"{x:,.0f}" if 1e3 <= abs(x) < 1e5 else f"{x:.3g}" if x == 0 or 1e-3 <= abs(x) < 1e3 else f"{x:.1e}"
 
 
-def by_client(console: Console, title: str, rows: Sequence[Mapping[str, Any]], lines: Sequence[Line]) -> None:
-    """A column a client, so that names can be words and nothing is cut off; many clients in several tables."""
+def print_by_client(console: Console, title: str, rows: Sequence[Mapping[str, Any]], lines: Sequence[Line]) -> None:
+    """Print a table with a row for each quantity and a column for each client.
+
+    If the terminal is too narrow for all clients, several tables follow one another.
+    """
     widest = max(len(name) for name, _ in lines)
     fit = max(1, (console.width - widest - 2) // 10)
     for k in range(0, len(rows), fit):
-        made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-        made.add_column("client", min_width=widest)
+        grid = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        grid.add_column("client", min_width=widest)
         for r in rows[k : k + fit]:
-            made.add_column(str(r["client"]), justify="right", min_width=7)
+            grid.add_column(str(r["client"]), justify="right", min_width=7)
         for name, value in lines:
-            made.add_row(name, *(text(value(r)) for r in rows[k : k + fit]))
-        console.print(made)
+            grid.add_row(name, *(number_text(value(r)) for r in rows[k : k + fit]))
+        console.print(grid)
 
 
 def distances(source: str) -> list[Line]:
+    """Return the lines for the distance from the teacher on states of one source, before and after the exchange."""
     return [
         (f"{source}, {when}", lambda r, s=source, w=when: r["errors"][s][w])  # type: ignore[misc]
         for when in ("before", "after")
@@ -53,14 +57,18 @@ def distances(source: str) -> list[Line]:
 
 
 def show(console: Console, report: Mapping[str, Any]) -> None:
-    """What the anchors see, what the exchange did, and, with a Q*, the paper's bound beside what was measured."""
+    """Print a report of `measure_gap`.
+
+    It shows what the anchors see, what the exchange changed, and, if there is a reference Q*, the paper's bound beside
+    the measured gap.
+    """
     rows, lam = report["clients"], report["lam"]
     console.print(
         f"{report['env']}: last exchange of {len(rows)} QHD clients through {report['anchors']} anchors "
         f"({report['anchor_source']}), {report['compile']}, lam {lam:g}; measured on {report['states']:,} states",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
-    seen: list[Line] = [
+    anchors: list[Line] = [
         ("features", lambda r: r["features"]),
         ("rank of X", lambda r: r["rank"]),
         (f"effective rank at lam {lam:g}", lambda r: f"{r['effective_rank']:.0f}"),
@@ -68,17 +76,17 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
         ("condition number", lambda r: r["condition"]),
         ("share of W outside row(X)", lambda r: r["outside_row_space"]),
     ]
-    by_client(console, "What the anchors see", rows, seen)
-    did: list[Line] = [
+    print_by_client(console, "What the anchors see", rows, anchors)
+    exchange: list[Line] = [
         ("at the anchors, after", lambda r: r["anchor_residual"]),
         *(line for source in SOURCES for line in distances(source)),
-        ("misfit, where policies go", lambda r: r["errors"]["policy"]["misfit"]),
-        ("held back, where policies go", lambda r: r["errors"]["policy"]["held_back"]),
-        ("greedy action differs there", lambda r: f"{100 * r['errors']['policy']['greedy_changed']:.1f} %"),
+        ("misfit, policy states", lambda r: r["errors"]["policy"]["misfit"]),
+        ("held back, policy states", lambda r: r["errors"]["policy"]["held_back"]),
+        ("greedy action differs, policy", lambda r: f"{100 * r['errors']['policy']['greedy_changed']:.1f} %"),
         ("greedy return, before", lambda r: f"{r['greedy_before']:.1f}"),
         ("greedy return, after", lambda r: f"{r['greedy_after']:.1f}"),
     ]
-    by_client(console, "Distance from the teacher (RMS)", rows, did)
+    print_by_client(console, "Distance from the teacher (RMS)", rows, exchange)
     if report["reference"]:
         show_bound(console, rows)
     for r in rows:
@@ -87,12 +95,13 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
 
 
 def show_bound(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the terms of the paper's bound and the gaps to the oracle projections of Q*, for each client."""
     lines: list[Line] = [
         ("h̄", lambda r: r["bound"]["h_bar"]),
         ("bound, term I", lambda r: r["bound"]["heterogeneity"]),
         ("bound, term II", lambda r: r["bound"]["amplification"]),
         ("bound, term III", lambda r: r["bound"]["shrinkage"]),
-        ("is it valid?", lambda r: "yes" if r["bound"]["valid"] else "no"),
+        ("bound is valid", lambda r: "yes" if r["bound"]["valid"] else "no"),
         ("corrected bound", lambda r: r["bound"]["corrected"]),
         ("gap of compiled oracles, max", lambda r: r["static_gap"]["max"]),
         ("same by warm-start, max", lambda r: r["static_gap_warm_start"]["max"]),
@@ -100,43 +109,45 @@ def show_bound(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
         ("measured gap, RMS", lambda r: r["gap"]["rms"]),
         ("policy value gap", lambda r: f"{r['policy_value_gap']:.1f}"),
     ]
-    by_client(console, "Against the oracle projection of Q*", rows, lines)
+    print_by_client(console, "Against the oracle projection of Q*", rows, lines)
     for r in rows:
         if not r["bound"]["valid"]:
             console.print(f"client {r['client']}: the bound does not apply, {r['bound']['reason']}", soft_wrap=True)
 
 
 def show_angles(console: Console, angles: Sequence[Mapping[str, Any]]) -> None:
-    known = [a for a in angles if "largest" in a]
-    wide = [a for a in angles if "largest" not in a]
-    if known:
-        made = Table(title="How the spans lie", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    """Print the angles between the clients' spans, and how many pairs were skipped."""
+    measured = [a for a in angles if "largest" in a]
+    skipped = [a for a in angles if "largest" not in a]
+    if measured:
+        grid = Table(title="Angles between the spans", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for column in ("clients i, j", "least angle", "largest", "‖(I−Πi)Πj‖", "‖(I−Πj)Πi‖"):
-            made.add_column(column, justify="right")
-        for a in known:
+            grid.add_column(column, justify="right")
+        for a in measured:
             i, j = a["pair"]
-            there, back = a["misalignment"]
-            made.add_row(f"{i}, {j}", f"{a['smallest']:.2g}°", f"{a['largest']:.1f}°", f"{there:.3f}", f"{back:.3f}")
-        console.print(made)
-    if wide:
+            i_to_j, j_to_i = a["misalignment"]
+            grid.add_row(f"{i}, {j}", f"{a['smallest']:.2g}°", f"{a['largest']:.1f}°", f"{i_to_j:.3f}", f"{j_to_i:.3f}")
+        console.print(grid)
+    if skipped:
         console.print(
-            f"{len(wide)} pairs of spans need up to {max(a['states_needed'] for a in wide):,} states for their angles, "
-            "and are left out; where D differs, ‖(I−Πi)Πj‖ is 1 for the larger Dj",
+            f"angles of {len(skipped)} pairs of spans were skipped: they need up to "
+            f"{max(a['states_needed'] for a in skipped):,} states; if D differs, ‖(I−Πi)Πj‖ is 1 for the larger Dj",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    """Return a table for the terminal, all columns aligned to the right."""
+    grid = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        made.add_column(column, justify="right")
+        grid.add_column(column, justify="right")
     for row in rows:
-        made.add_row(*map(text, row))
-    return made
+        grid.add_row(*map(number_text, row))
+    return grid
 
 
 def show_advice(console: Console, advice: Mapping[str, Any]) -> None:
-    """The given setting, all sources side by side, and what to change."""
+    """Print advice of `fedqhd.gap.advise.advise`: the given choice, all sources of anchors, and what to change."""
     given, advised = advice["given"], advice["advised"]
     console.print(
         f"{advice['env']}: {len(advice['dims'])} encoders of D={', '.join(map(str, advice['dims']))}, sigma "
@@ -158,8 +169,12 @@ def show_advice(console: Console, advice: Mapping[str, Any]) -> None:
 
 
 def draw(report: Mapping[str, Any], path: Path) -> Path:
-    """Left: what the anchors see. Middle: how far from the teacher, by where. Right: why, where policies go."""
-    from matplotlib.figure import Figure  # as for curves: who imports this need not wait for it
+    """Draw a report of `measure_gap` to a file and return its path.
+
+    The left panel shows what the anchors see, the middle one the distance from the teacher by source of states, and the
+    right one what causes it on states that policies visit.
+    """
+    from matplotlib.figure import Figure  # importing it takes a third of a second
 
     rows, lam = report["clients"], report["lam"]
     figure = Figure(figsize=(14, 4.4), layout="constrained")
@@ -181,12 +196,12 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
         at = x + (k - 1) * width
         middle.bar(at, [r["errors"][source]["after"] for r in rows], width * 0.9, color=COLOURS[k], label=source)
         middle.plot(at, [r["errors"][source]["before"] for r in rows], "k_", ms=10, label="before" if k == 0 else None)
-    middle.set(yscale="log", ylabel="RMS distance from the teacher", title="After the exchange, by where")
+    middle.set(yscale="log", ylabel="RMS distance from the teacher", title="After the exchange, by source of states")
     middle.set_ylim(top=4 * middle.get_ylim()[1])  # room for the legend
     for k, name in enumerate(("misfit", "held_back")):
         values = [r["errors"]["policy"][name] for r in rows]
         right.bar(x + (k - 0.5) * 0.4, values, 0.36, color=COLOURS[3 + k], label=name.replace("_", " "))
-    right.set(ylabel="RMS", title="Why, where policies go")
+    right.set(ylabel="RMS", title="Causes, on policy states")
     right.set_ylim(top=1.15 * right.get_ylim()[1])  # room for the legend
     for axes in (middle, right):
         axes.set_xticks(x, [f"{r['client']}\nD={r['D']}" for r in rows])
@@ -204,7 +219,7 @@ def draw(report: Mapping[str, Any], path: Path) -> Path:
 
 
 def write(report: Mapping[str, Any], run: str | Path) -> tuple[Path, Path]:
-    """gap.json and gap.png in the run's folder."""
+    """Write gap.json and gap.png to the folder of a run and return their paths."""
     file = Path(run) / "gap.json"
     write_bytes(file, (json.dumps(report, indent=1) + "\n").encode())
     return file, draw(report, file.with_suffix(".png"))

@@ -1,4 +1,4 @@
-"""One self-contained page of all results, which needs no server and no network."""
+"""The results page: one self-contained file that needs neither a server nor a network."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fedqhd.studies.main_table import measured
 
 
 def page(results: Path) -> tuple[str, dict[str, str]]:
-    """Make the page.
+    """Render the results page.
 
     Args:
         results: The folder of the result files.
 
     Returns:
-        The text of the page, and its charts as SVG by the names of their files.
+        The HTML of the page, and its charts as SVG texts by file name.
     """
     tabs = tabs_of(results)
     rows = measured(read_rows(results, "main"))

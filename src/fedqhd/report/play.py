@@ -1,4 +1,4 @@
-"""A trained policy at work: a window where there is a screen, otherwise a GIF."""
+"""Play a trained policy in a window, or record it as a GIF."""
 
 from __future__ import annotations
 
@@ -18,13 +18,24 @@ FRAMES_A_SECOND = 25
 
 
 def has_screen() -> bool:
+    """Return whether a window can be opened."""
     return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def play(policy: Policy, gif: Path | None, seed: int = 0, longest: int | None = None) -> float:
-    """One greedy episode, or its first `longest` frames, written to `gif`, or shown in a window if that is None.
+    """Play one greedy episode.
 
-    Returns its return.
+    Args:
+        policy: The policy to play.
+        gif: The file to record to, or None to show the episode in a window.
+        seed: The seed of the episode.
+        longest: The number of frames after which a recording stops, or None for the whole episode.
+
+    Returns:
+        The return of the episode, or of the part that was recorded.
+
+    Raises:
+        FedQHDError: If the environment cannot render frames.
     """
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -38,10 +49,12 @@ def play(policy: Policy, gif: Path | None, seed: int = 0, longest: int | None = 
         if gif and step % every == 0:
             picture = env.render()
             if not isinstance(picture, np.ndarray):
-                raise FedQHDError(f"env={policy.env!r} has no pictures: render_mode='rgb_array' gives {picture!r:.40}")
+                raise FedQHDError(
+                    f"env={policy.env!r} cannot be recorded: render_mode='rgb_array' gives {picture!r:.40}"
+                )
             frame = Image.fromarray(picture)
             frame = frame.resize((WIDTH, round(frame.height * WIDTH / frame.width)), Image.Resampling.LANCZOS)
-            frames.append(frame.quantize(32))  # few colours: these pictures are flat, and the file small
+            frames.append(frame.quantize(32))  # few colours keep the file small, and these pictures need no more
         action, _ = policy.predict(obs)
         obs, reward, terminated, truncated, _ = env.step(action)  # type: ignore[arg-type]
         total += float(reward)

@@ -1,4 +1,4 @@
-"""A learned policy of each environment, as a film."""
+"""Recordings of learned policies for the results page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from fedqhd.studies.plan import Plan
 from fedqhd.studies.presets import ENVS, Cell
 
 SHOWN = (Cell("fedqhd", "", "heterogeneous"), Cell("fedqhd", "", "homogeneous"))
+"""The cells whose policies are recorded, without their environment; the first that has a finished run is used."""
 
 
 def film(plan: Plan, folder: Path) -> None:
-    """ENV.gif for each environment of which there is a tuned run with its models, and no film yet."""
+    """Record one episode in each environment of the paper that has no recording yet.
+
+    Args:
+        plan: Where the runs are. Environments without a finished tuned run that still has its models are skipped.
+        folder: The folder of the recordings, ENV.gif.
+    """
     for env in ENVS:
         jobs = [main_job(plan, "tuned", cell._replace(env=env), 0) for cell in SHOWN]
         done = next((job for job in jobs if job.summary() and (job.folder / "models").exists()), None)

@@ -1,4 +1,4 @@
-"""What a chart shows, apart from how it is drawn: the page draws it in the browser, `svg` draws it into a file."""
+"""Descriptions of charts, independent of how they are drawn: in the browser by the page, or to a file by `svg`."""
 
 from __future__ import annotations
 
@@ -11,73 +11,75 @@ from typing import Any, ClassVar
 
 Values = Sequence[float | None]
 COLUMNS = 7
-"""The number of columns that the table of a line chart has at most."""
+"""The largest number of columns in the table of a line chart."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis. Ticks stand at round numbers, unless `ticks` says where."""
+    """One axis of a chart. Ticks are at round numbers unless `ticks` lists their positions."""
 
     label: str
     log: int = 0
-    """The base of a logarithmic axis, 2 or 10; 0 for a linear one."""
+    """The base of a logarithmic axis, 2 or 10; 0 for a linear axis."""
     ticks: tuple[float, ...] = ()
     bounds: tuple[float | None, float | None] = (None, None)
-    """Where the axis begins and ends; None where the data say it."""
+    """Where the axis begins and ends; None to fit the data."""
     reverse: bool = False
     whole: bool = False
-    """Whether ticks stand at whole numbers only."""
+    """Whether ticks are at whole numbers only."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line over the x of its chart, with a band from `low` to `high` if these are given."""
+    """A line over the x values of its chart, with a band from `low` to `high` if they are given."""
 
     label: str
-    """Its name in the legend; an empty one keeps it out of the legend."""
+    """The name in the legend; a line with an empty name is not listed there."""
     color: str
     y: Values
     low: Values = ()
     high: Values = ()
     dash: tuple[float, ...] = ()
-    """Lengths of strokes and gaps in turn, in widths of the line."""
+    """Alternating lengths of strokes and gaps, in units of the line width; () draws a solid line."""
     width: float = 1.5
-    """In pixels; with 0 there are only dots."""
+    """The width in pixels; 0 draws dots only."""
     dots: bool = False
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What charts of every kind have."""
+    """The base of all charts."""
 
     kind: ClassVar[str]
     title: str
-    """Stands above the chart in its file."""
+    """The text above the chart in its SVG file."""
     caption: str
-    """Says by itself what the chart shows, and names its file."""
+    """A description that can be understood without the page; the file is named after it."""
 
     def file_name(self) -> str:
-        """The caption in lower-case letters, digits and hyphens."""
+        """Return the name of the SVG file: the caption in lower-case letters, digits and hyphens."""
         return re.sub(r"[^a-z0-9]+", "-", self.caption.lower()).strip("-") + ".svg"
 
     def as_json(self) -> dict[str, Any]:
-        """The chart as the page's script reads it: plain values, numbers to five digits, None for no number."""
+        """Return the chart as the script of the page reads it, with numbers rounded to five digits and None for NaN."""
         return {"kind": self.kind, **_plain(self)}
 
 
 @dataclass(frozen=True)
 class LineChart(Chart):
+    """Lines over common x values."""
+
     kind = "lines"
     x_axis: Axis
     y_axis: Axis
     x: Sequence[float]
-    """In ascending order; every line has a value or None for each."""
+    """In ascending order; every line has a value or None for each x."""
     lines: Sequence[Line]
     marker: tuple[float, str] | None = None
-    """An x to be marked by a vertical line, and what stands beside it."""
+    """The x of a vertical line, and the text beside it."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the rows of a table of some of the values, a row for each line of the legend."""
+        """Return the head and rows of a table with some of the values, a row for each line of the legend."""
         last = len(self.x) - 1
         shown = sorted({round(k * last / (COLUMNS - 1)) for k in range(COLUMNS)})
         rows = []
@@ -90,7 +92,7 @@ class LineChart(Chart):
 
 @dataclass(frozen=True)
 class Bars:
-    """One bar for each name of the chart."""
+    """One series of a bar chart: a bar for each name, with an interval from `low` to `high` if they are given."""
 
     label: str
     values: Values
@@ -99,11 +101,13 @@ class Bars:
     high: Values = ()
     hatched: Sequence[bool] = ()
     texts: Sequence[str] = ()
-    """What stands at the end of each bar."""
+    """The text at the end of each bar."""
 
 
 @dataclass(frozen=True)
 class BarChart(Chart):
+    """One or more series of bars over common names."""
+
     kind = "bars"
     name_axis: Axis
     value_axis: Axis
@@ -111,10 +115,10 @@ class BarChart(Chart):
     bars: Sequence[Bars]
     horizontal: bool = False
     threshold: tuple[float, str] | None = None
-    """A value to be marked by a line across all bars, and its name."""
+    """The value of a line across all bars, and its name in the legend."""
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """The head and the rows of a table of all values, a row for each name."""
+        """Return the head and rows of a table with all values, a row for each name."""
         columns = []
         for bars in self.bars:
             columns.append(bars.texts or _cells(bars.values, bars.low, bars.high))
@@ -123,7 +127,7 @@ class BarChart(Chart):
 
 
 def _cells(values: Values, low: Values, high: Values) -> list[str]:
-    """Values as text, with their intervals if there are any."""
+    """Return values as texts, with their intervals if there are any."""
     spreads = [f" [{a:.4g}, {b:.4g}]" if a is not None else "" for a, b in zip(low, high, strict=True)]
     texts = ["–" if v is None else f"{v:.4g}" for v in values]
     return [text + spread for text, spread in zip(texts, spreads or [""] * len(texts), strict=True)]

@@ -1,4 +1,4 @@
-"""A chart of the page as a file, for papers and slides."""
+"""Charts of the page as SVG files, for papers and slides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedqhd.report.spec import Axis, BarChart, LineChart, Values
 
 
 def svg(chart: LineChart | BarChart) -> str:
-    """The text of an SVG file. Its letters stay letters, and the same chart gives the same file."""
+    """Draw a chart and return it as SVG. Text stays text, and the same chart always gives the same bytes."""
     figure = Figure(figsize=(4.4, 3.3), layout="constrained")
     axes = figure.subplots()
     axes.set_title(chart.title, loc="left", fontsize=10)
@@ -80,20 +80,20 @@ def _bars(axes: Axes, chart: BarChart) -> None:
 
 def _axis(axes: Axes, which: str, axis: Axis) -> None:
     is_x = which == "x"
-    own = axes.xaxis if is_x else axes.yaxis
-    own.set_label_text(axis.label, fontsize=9)
+    mpl_axis = axes.xaxis if is_x else axes.yaxis
+    mpl_axis.set_label_text(axis.label, fontsize=9)
     if axis.log:
         (axes.set_xscale if is_x else axes.set_yscale)("log", base=axis.log)
-        own.set_major_locator(LogLocator(axis.log, (1, 2, 5) if axis.log == 10 else (1,)))
-        own.set_major_formatter("{x:g}")
-        own.set_minor_locator(NullLocator())
+        mpl_axis.set_major_locator(LogLocator(axis.log, (1, 2, 5) if axis.log == 10 else (1,)))
+        mpl_axis.set_major_formatter("{x:g}")
+        mpl_axis.set_minor_locator(NullLocator())
     elif axis.whole:
-        own.set_major_locator(MaxNLocator(integer=True))
+        mpl_axis.set_major_locator(MaxNLocator(integer=True))
     if axis.ticks:
-        own.set_ticks(axis.ticks, [f"{t:g}" for t in axis.ticks])
+        mpl_axis.set_ticks(axis.ticks, [f"{t:g}" for t in axis.ticks])
     (axes.set_xlim if is_x else axes.set_ylim)(*axis.bounds)
     if axis.reverse:
-        own.set_inverted(True)
+        mpl_axis.set_inverted(True)
 
 
 def _floats(values: Values) -> Array:

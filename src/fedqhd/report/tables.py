@@ -1,4 +1,4 @@
-"""RESULTS.md, made from the result files alone."""
+"""The tables of RESULTS.md, made from the result files alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedqhd.studies import registry, store
 
 
 def results_markdown(results: Path) -> str:
-    """The tables of all studies that stand in RESULTS.md, in the order in which they are listed."""
+    """Return the text of RESULTS.md: the tables of all studies that belong there, in the order of the registry."""
     found = [(s, store.read(results, s.name)) for s in registry.every() if s.in_results]
     shown = [(study, one["rows"]) for study, one in found if one["rows"]]
     marks = [f"**{text}**\n" for text in dict.fromkeys(one["altered"] for _, one in found if "altered" in one)]

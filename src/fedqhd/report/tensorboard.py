@@ -1,4 +1,4 @@
-"""The same data as event files, for those who look at everything in TensorBoard (extra `tensorboard`)."""
+"""Results as TensorBoard event files; needs the extra `tensorboard`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fedqhd.report.collect import alterations, read_rows
 from fedqhd.studies.main_table import measured
 
 Point = tuple[str, str, int, float]
+"""The name of a run, a tag, a step and a value."""
 
 
 def points(results: Path) -> Iterator[Point]:
-    """(run, tag, step, value): a run is a method in a preset and setting, its tags are environments."""
+    """Yield all values. A run is a method in one preset and setting; a tag is a quantity in one environment."""
     mark = "altered/" if alterations(results) else ""
     for c in read_rows(results, "curves"):
         run = f"{mark}{c['preset']}/{c['method']}-{c['setting']}"
@@ -28,6 +29,15 @@ def points(results: Path) -> Iterator[Point]:
 
 
 def write_events(results: Path, folder: Path) -> None:
+    """Write the results as event files, replacing those of an earlier report.
+
+    Args:
+        results: The folder of the result files.
+        folder: The folder of the event files, the `--logdir` of TensorBoard.
+
+    Raises:
+        FedQHDError: If TensorBoard is not installed.
+    """
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -40,7 +50,7 @@ def write_events(results: Path, folder: Path) -> None:
     for run, tag, step, value in points(results):
         if run not in writers:
             for old in (folder / run).glob("events.out.tfevents.*"):
-                old.unlink()  # a second report replaces the first
+                old.unlink()
             writers[run] = EventFileWriter(str(folder / run))
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
         writers[run].add_event(Event(step=step, wall_time=step, summary=summary))

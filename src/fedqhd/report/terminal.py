@@ -1,4 +1,4 @@
-"""How a run looks in the terminal: a live view on a screen, plain lines elsewhere, a closing table."""
+"""The terminal output of a run: a live view in a terminal, plain lines in a file or pipe, and a closing table."""
 
 from __future__ import annotations
 
@@ -21,19 +21,27 @@ from fedqhd.runs.private import privacy_text
 from fedqhd.runs.run import Listener
 
 RECENT = 20
-"""Episodes that the shown mean return covers."""
+"""The number of episodes that the displayed mean return covers."""
 SHOWN = 12
-"""Clients listed one by one in the live view."""
+"""The largest number of clients that the live view lists."""
 
 
 def clock(seconds: float) -> str:
+    """Format a duration as m:ss or h:mm:ss."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Screen:
-    """A live view where there is a screen. Use as a context manager: it must be closed whatever happens."""
+    """A live view, if the console is a terminal.
+
+    Use it as a context manager, so that it is closed after an error, too.
+
+    Args:
+        console: Where to print.
+        per_second: How often the view is refreshed.
+    """
 
     def __init__(self, console: Console, per_second: float) -> None:
         self.console = console
@@ -51,7 +59,7 @@ class Screen:
 
 
 class Progress(Screen, Listener):
-    """Follows a run."""
+    """A listener that shows the progress of a run."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, per_second=4)
@@ -65,7 +73,7 @@ class Progress(Screen, Listener):
 
     def start(self, config: Config, rounds: int, rounds_done: int) -> None:
         self.config, self.rounds, self.rounds_done = config, rounds, rounds_done
-        # As many episodes as a round is expected to have, where not all clients take part.
+        # With partial participation, clients play fewer episodes on average.
         self.expected = config.episodes * config.clients * config.get("participation", 1.0)
         self.before = self.expected * rounds_done / rounds
         self.began = time.monotonic()
@@ -79,7 +87,7 @@ class Progress(Screen, Listener):
             soft_wrap=True,
         )
         if size := all_feature_bytes(config):
-            self.console.print(f"hypervectors are kept as {stored_as(config)}, {size / 1e6:,.0f} MB in all when full",
+            self.console.print(f"hypervectors are stored as {stored_as(config)}, at most {size / 1e6:,.0f} MB in all",
                                highlight=False)  # fmt: skip
 
     def episode(self, episode: Episode) -> None:
@@ -106,25 +114,28 @@ class Progress(Screen, Listener):
             )
 
     def evaluating(self) -> None:
-        text = f"trained; greedy evaluation of {self.config.eval_episodes} episodes a client"
+        text = f"training is done; evaluating {self.config.eval_episodes} greedy episodes per client"
         if self.live:
             self.live.update(Text(text))
         else:
             self.console.print(text, highlight=False)
 
     def mean(self, client: int) -> str:
+        """Return the mean of a client's last returns as text."""
         recent = self.recent[client]
         return f"{sum(recent) / len(recent):.1f}" if recent else "–"
 
     def rate(self) -> float:
+        """Return the steps per second since the start, of all clients together."""
         return self.steps / max(time.monotonic() - self.began, 1e-9)
 
     def left(self) -> float:
-        """Seconds left, if the episodes to come take as long as those played."""
+        """Return the seconds left, assuming that the remaining episodes take as long as those played."""
         remaining = self.expected - self.before - self.played
         return (time.monotonic() - self.began) / max(self.played, 1) * max(remaining, 0.0)
 
     def view(self) -> Group:
+        """Return the live view: a progress bar and a table of clients."""
         table = Table(box=None, padding=(0, 2))
         for title in ("client", "episodes", f"return (last {RECENT})", "epsilon"):
             table.add_column(title, justify="right")
@@ -144,7 +155,7 @@ class Progress(Screen, Listener):
 
 
 def closing(console: Console, summary: Mapping[str, Any]) -> None:
-    """What came out, a row a client."""
+    """Print the results of a run from its summary: a table with a row for each client, then totals."""
     last = min(100, summary["episodes"])
     table = Table(title=f"{summary['env']}, {summary['method']}, {summary['setting']}", title_justify="left")
     for title in ("client", f"return, last {last} episodes", "greedy return"):
@@ -163,24 +174,24 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     unusual = {kind: sum(counts.values()) for kind, counts in summary["replies"].items()}
     counts = ", ".join(f"{count} {kind}" for kind, count in unusual.items() if count)
     if counts:
-        console.print(f"replies: {counts}; summary.json says whose", highlight=False, soft_wrap=True)
+        console.print(f"replies: {counts}; see summary.json for the clients", highlight=False, soft_wrap=True)
     if "privacy" in summary:
         console.print(privacy_text(summary["privacy"]), highlight=False, soft_wrap=True)
     up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024
     console.print(
         f"{summary['env_steps']:,} steps in {summary['wall_seconds']:.1f} s ({summary['cpu_seconds']:.1f} CPU s); "
-        f"{up:,.1f} KiB up and {down:,.1f} KiB down a round, all clients together",
+        f"{up:,.1f} KiB up and {down:,.1f} KiB down per round, all clients together",
         highlight=False,
         soft_wrap=True,
     )
 
 
 def profile(console: Console, summary: Mapping[str, Any]) -> None:
-    """Where the time went, of all clients and the server together."""
+    """Print how the time of a run divides into its parts, for all clients and the server together."""
     split, steps = summary["split_seconds"], summary["env_steps"]
     total = sum(split.values())
     table = Table(title="where the time went", title_justify="left")
-    for title in ("", "seconds", "share", "µs a step"):
+    for title in ("", "seconds", "share", "µs per step"):
         table.add_column(title, justify="right" if title else "left")
     for name, seconds in (*split.items(), ("all", total)):
         if name == "all":

@@ -1,1 +1,1 @@
-"""Many runs: the tables and figures of the paper, and ours."""
+"""Studies of many runs: the tables and figures of the paper, and our own."""

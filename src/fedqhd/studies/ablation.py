@@ -1,8 +1,8 @@
-"""The paper's two ablations: the gap as D grows with m = 4D, and as m passes D.
+"""The measurements of the paper's two ablations: the gap over D with m = 4D, and over m around D.
 
-Analytic: no training. Every client has its oracle projection of Q*, one exchange is made of those, and its gap is what
-the theorem is about. The learning curve is of clients that learn Q* by regression on noisy values between exchanges.
-Trained: the same measures of finished runs.
+The analytic version needs no training. Every client holds its oracle projection of Q*, the clients exchange once, and
+the gap after it is that of the theorem. Its learning curve is that of clients that learn Q* by regression on noisy
+values between exchanges. The trained version takes the same measurements of finished runs.
 """
 
 from __future__ import annotations
@@ -36,60 +36,88 @@ from fedqhd.studies.presets import plain
 MODES = ("overwrite", "warm-start")
 CLIENTS = 3
 FIT_STATES = 8192
+"""The number of states on which functions are projected."""
 ROUNDS, FRESH, NOISE, FIT_LAM = 20, 100, 10.0, 0.3
-"""Of learning by regression: exchanges, fresh states of a client before each, noise in their values, ridge."""
+"""Learning by regression: exchanges, new states of a client before each, the noise in their values, and the ridge."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One seed's world: states, their Q*, and the settings that encoders and anchors are drawn with."""
+    """What the measurements of one seed share.
+
+    `config` has the settings with which encoders and anchors are drawn, and `reference` is the policy of Q*. Functions
+    are projected on the scaled states `fit`; `held_out` are further states from all sources.
+    """
 
     config: Config
     reference: Policy
     scaler: StateScaler
     fit: Array
-    held: Array
-    near: Array
-    """Held-out anchors: fresh states of their source, on which the paper measures. `held` has all that clients meet."""
+    held_out: Array
+    held_out_anchors: Array
+    """New states from the source of the anchors, on which the paper measures the gap."""
 
     @classmethod
     def make(cls, config: Config, reference: Policy) -> Setting:
+        """Draw the states for a configuration and its seed."""
         env = make_env(config.env, repeat=config.action_repeat)
         scaler = scaler_of(config, env)
         env.close()
-        own = rng.generator(config.seed, rng.PUBLIC, "ablation")
-        fit = sample(scaler, [reference], FIT_STATES // 3, own)
-        held = sample(scaler, [reference], HELD_OUT, own)
+        generator = rng.generator(config.seed, rng.PUBLIC, "ablation")
+        fit = sample(scaler, [reference], FIT_STATES // 3, generator)
+        held = sample(scaler, [reference], HELD_OUT, generator)
         env = make_env(config.env, repeat=config.action_repeat)
-        near = make_anchors(config.anchor_source, HELD_OUT, "", env, scaler, own)
+        near = make_anchors(config.anchor_source, HELD_OUT, "", env, scaler, generator)
         env.close()
         return cls(config, reference, scaler, np.vstack(list(fit.values())), np.vstack(list(held.values())), near)
 
     def gaps(self, clients: Sequence[Member], W: Sequence[Array], oracles: Sequence[Array]) -> dict[str, float]:
-        """Largest and RMS difference from the oracles, mean of the clients, on held-out anchors and everywhere."""
+        """Measure the gap of clients, averaged over clients.
+
+        Args:
+            clients: The clients.
+            W: Their weights, each (p, A).
+            oracles: The weights of their oracles, each (p, A).
+
+        Returns:
+            The largest and the RMS difference, on held-out anchors ("gap_...") and on all held-out states
+            ("gap_everywhere_...").
+        """
         found = {}
-        for name, Z in (("gap", self.near), ("gap_everywhere", self.held)):
+        for name, Z in (("gap", self.held_out_anchors), ("gap_everywhere", self.held_out)):
             each = [measure(k.q(Z, w), k.q(Z, o)) for k, w, o in zip(clients, W, oracles, strict=True)]
             found[f"{name}_max"] = float(np.mean([g.max for g in each]))
             found[f"{name}_rms"] = float(np.mean([g.rms for g in each]))
         return found
 
     def q_star(self, Z: Array) -> Array:
+        """Return Q* at scaled states, (n, A)."""
         return self.reference.q(self.scaler.raw(Z)).astype(np.float64)
 
     def greedy(self, member: Member, W: Array, episodes: int) -> float:
+        """Return the mean greedy return of a client with weights W (p, A)."""
         return member.greedy(W, self.scaler, self.config, episodes, self.config.seed)
 
 
 def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[str, Any]]:
-    """A row for each mode of compilation: the gap of one exchange of oracles, its greedy return, the learning curve."""
-    c = plain({**_given(setting.config), "dims": [D], "anchors": m})
+    """Measure one exchange of oracles, without training.
+
+    Args:
+        setting: The states and the reference Q*.
+        D: The dimension of all encoders.
+        m: The number of anchors.
+        episodes: The number of greedy episodes of each client.
+
+    Returns:
+        A row for each mode of compilation: the gap, the greedy return, and the learning curve of `learn`.
+    """
+    c = plain({**_drawn_with(setting.config), "dims": [D], "anchors": m})
     with threadpool_limits(1):
         env = make_env(c.env, repeat=c.action_repeat)
         states = make_anchors(c.anchor_source, m, "", env, setting.scaler, rng.generator(c.seed, rng.PUBLIC, "anchors"))
         env.close()
-        nothing = np.zeros((0, 0))
-        clients = [Member(i, encoder_of(c, i, states), nothing, nothing, states) for i in range(c.clients)]
+        unused = np.zeros((0, 0))
+        clients = [Member(i, encoder_of(c, i, states), unused, unused, states) for i in range(c.clients)]
         X = [k.features(states) for k in clients]
         ridges = [Ridge(x, c.lam) for x in X]
         oracles = [k.project(setting.fit, setting.q_star) for k in clients]
@@ -109,28 +137,40 @@ def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[s
     return rows
 
 
-def _given(c: Config) -> dict[str, Any]:
+def _drawn_with(c: Config) -> dict[str, Any]:
     return {k: getattr(c, k) for k in ("env", "setting", "clients", "sigma", "anchor_source", "lam", "seed")}
 
 
 def learn(
     setting: Setting, clients: Sequence[Member], X: Sequence[Array], ridges: Sequence[Ridge], seed: int
 ) -> dict[str, list[float]]:
-    """RMS error against Q* after each exchange, mean of the clients, for each mode and for clients that stay alone.
+    """Let clients learn Q* by regression and return their learning curves.
 
-    Before an exchange, each client meets fresh states with noisy values of Q* and fits them, near what it had.
+    Before each exchange, every client gets new states with noisy values of Q* and fits the difference to its present
+    values by ridge regression.
+
+    Args:
+        setting: The states and the reference Q*.
+        clients: The clients.
+        X: Their features at the anchors, each (m, p).
+        ridges: The factorised ridge problems of X.
+        seed: The seed of states and noise.
+
+    Returns:
+        For each mode of compilation, and for clients that stay "alone", the RMS error against Q* after each exchange,
+        averaged over clients.
     """
-    truth, features = setting.q_star(setting.held), [k.features(setting.held) for k in clients]
+    truth, features = setting.q_star(setting.held_out), [k.features(setting.held_out) for k in clients]
     curves: dict[str, list[float]] = {}
     for mode in (*MODES, "alone"):
         W = [np.zeros((x.shape[1], truth.shape[1])) for x in X]
-        own = [rng.generator(seed, k.index, "regression") for k in clients]
+        generators = [rng.generator(seed, k.index, "regression") for k in clients]
         curves[mode] = []
         for _ in range(ROUNDS):
             for i, k in enumerate(clients):
-                states = setting.fit[own[i].choice(len(setting.fit), FRESH, replace=False)]
+                states = setting.fit[generators[i].choice(len(setting.fit), FRESH, replace=False)]
                 Phi = k.features(states)
-                noisy = setting.q_star(states) + NOISE * own[i].normal(size=(FRESH, truth.shape[1]))
+                noisy = setting.q_star(states) + NOISE * generators[i].normal(size=(FRESH, truth.shape[1]))
                 W[i] = W[i] + Ridge(Phi, FIT_LAM).solve(noisy - Phi @ W[i])
             if mode != "alone":
                 teacher = np.mean([x @ w for x, w in zip(X, W, strict=True)], axis=0)
@@ -143,7 +183,14 @@ def learn(
 
 
 def trained(run: str | Path, setting: Setting, summary: Mapping[str, Any], returns: Array) -> dict[str, Any]:
-    """The same row of a finished run: its last weights against its clients' oracles, its greedy return, its curve."""
+    """Return the same row for a finished run.
+
+    Args:
+        run: The folder of the run.
+        setting: The states and the reference Q* of its seed.
+        summary: The summary of the run.
+        returns: Its training returns, (clients, episodes).
+    """
     c = run_config(run)
     ex = exchange.load(run)
     with threadpool_limits(1):
@@ -158,7 +205,7 @@ def trained(run: str | Path, setting: Setting, summary: Mapping[str, Any], retur
 
 
 def slope(rows: Sequence[Mapping[str, Any]], value: str, over: str = "D") -> tuple[float, float, float]:
-    """(slope, low, high) of log value against log D over all rows, with its 95 % interval by Student's t."""
+    """Return the slope of log(value) over log(over) in all rows, and the ends of its 95 % interval (Student's t)."""
     x, y = (np.log([r[key] for r in rows]) for key in (over, value))
     line = stats.linregress(x, y)
     half = float(stats.t.ppf(0.975, len(rows) - 2) * line.stderr)

@@ -1,6 +1,6 @@
-"""Finished runs in a form to commit: settings, seed, commit and what their folders say, without models.
+"""The archive: finished runs in a compact form that can be committed, without their models.
 
-A run is found in it by its settings and its seed, so whoever has the archive need not run it again.
+A run is found by its settings and its seed, so that archived runs need not be repeated on another machine.
 """
 
 from __future__ import annotations
@@ -20,38 +20,45 @@ from fedqhd.studies.pool import Job, JobSeries, send
 
 METRICS = "metrics.jsonl"
 RUNS = "runs"
-"""The folder of the archive in that of the results."""
+"""The folder of the archive, in the folder of the results."""
 CHANGED = "-changed"
-"""How the commit of a run from uncommitted code ends."""
+"""The suffix of the commit of runs that were made by uncommitted code."""
 Line = Mapping[str, Any]
+"""An archived run: one line of a JSONL file."""
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """All settings that a run's outcome depends on, besides its seed, as JSON has them."""
+    """Return all settings on which the outcome of a run depends, except its seed, as JSON values."""
     every = {k: v for k, v in config.values.items() if k not in ("seed", "engine", "out")}
     return json.loads(json.dumps(every))
 
 
 def default_of(name: str) -> Any:
-    """What a setting is where none is recorded, as JSON has it."""
+    """Return the default of a setting as a JSON value."""
     return json.loads(json.dumps(FIELDS[name].default))
 
 
-def recorded(config: Config) -> dict[str, Any]:
-    """The settings of a run that differ from the defaults."""
+def non_default_settings(config: Config) -> dict[str, Any]:
+    """Return the settings of a run that differ from the defaults, as JSON values."""
     return {k: v for k, v in settings_of(config).items() if v != default_of(k)}
 
 
 def find(lines: Iterable[dict[str, Any]], config: Config, commit: str = "") -> dict[str, Any] | None:
-    """The archived run with this seed and these settings, of this commit, or the newest where none is given.
+    """Find an archived run with the seed and the settings of a configuration.
 
-    A setting that is not recorded had its default.
+    Args:
+        lines: The archived runs. A setting that is not recorded had its default.
+        config: The configuration.
+        commit: The commit that made the run, or "" for any; of several runs, the last is returned.
+
+    Returns:
+        The archived run, or None if there is none.
     """
     wanted = settings_of(config)
 
     def had(line: Line, name: str) -> Any:
         value = line["settings"].get(name, default_of(name))
-        # Where all clients are alike, the first of what is cycled counts; older records have all of it.
+        # If all clients are alike, only the first value of a cycled setting counts, but older records contain all.
         return value[: len(wanted[name])] if FIELDS[name].metadata["cycled"] else value
 
     found = None
@@ -63,46 +70,50 @@ def find(lines: Iterable[dict[str, Any]], config: Config, commit: str = "") -> d
 
 
 def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Read a JSONL file; empty if it does not exist."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def write_lines(file: Path, rows: Iterable[Line]) -> None:
+    """Write a JSONL file, replacing what it contains."""
     write_bytes(file, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
 
 
-def short(x: float) -> float:
-    """To a tenth, and without it where it is none: there are millions of them."""
+def rounded(x: float) -> float:
+    """Round a return to a tenth, and to an integer if it is one: the archive contains millions of returns."""
     return int(x) if x == int(x) else round(x, 1)
 
 
 def measured_file(folder: Path, study: str) -> Path:
-    """Where a run's folder keeps what a study measured with the run's models."""
+    """Return the file, in the folder of a run, with what a study measured with its models."""
     return folder / f"measured-{study}.json"
 
 
 def measured(folder: Path) -> dict[str, Any]:
-    """What studies measured with a run's models, by the name of the study."""
+    """Return everything that studies measured with the models of a run, by the name of the study."""
     files = sorted(folder.glob("measured-*.json"))
     return {f.stem.removeprefix("measured-"): json.loads(f.read_text()) for f in files}
 
 
-def packed(job: Job) -> dict[str, Any]:
-    """A run in a line: its settings, its summary, each client's returns by round, what each round took."""
+def pack(job: Job) -> dict[str, Any]:
+    """Return a finished run as a line of the archive: settings, summary, returns and CPU seconds by round."""
     returns: dict[str, list[list[float]]] = {}
     for row in read_lines(job.folder / METRICS):
         rounds = returns.setdefault(str(row["client"]), [])
         rounds += [[] for _ in range(len(rounds), row["round"] + 1)]
-        rounds[row["round"]].append(short(row["return"]))
+        rounds[row["round"]].append(rounded(row["return"]))
     summary = json.loads((job.folder / "summary.json").read_text())
     found = {
-        "seed": job.config.seed, "commit": summary["commit"], "settings": recorded(job.config), "summary": summary,
-        "returns": returns, "cpu_seconds": [row["cpu_seconds"] for row in read_lines(job.folder / ROUNDS)],
+        "seed": job.config.seed, "commit": summary["commit"], "settings": non_default_settings(job.config),
+        "summary": summary, "returns": returns,
+        "cpu_seconds": [row["cpu_seconds"] for row in read_lines(job.folder / ROUNDS)],
     }  # fmt: skip
     extra = measured(job.folder)
     return {**found, "extra": extra} if extra else found
 
 
 def metrics(returns: Mapping[str, list[list[float]]]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of metrics.jsonl from the returns of an archived run, by client and round."""
     for client, rounds in returns.items():
         played = ((k, value) for k, values in enumerate(rounds) for value in values)
         for episode, (k, value) in enumerate(played):
@@ -110,7 +121,7 @@ def metrics(returns: Mapping[str, list[list[float]]]) -> Iterator[dict[str, Any]
 
 
 def unpack(line: Line, folder: Path) -> None:
-    """The folder of a run, as far as the archive has it. The summary comes last: with it a run counts as finished."""
+    """Restore the folder of an archived run, without models. The summary, which marks it as done, is written last."""
     write_lines(folder / METRICS, metrics(line["returns"]))
     write_lines(folder / ROUNDS, ({"round": k, "cpu_seconds": x} for k, x in enumerate(line["cpu_seconds"])))
     for study, extra in line.get("extra", {}).items():
@@ -119,7 +130,7 @@ def unpack(line: Line, folder: Path) -> None:
 
 
 def forget_without_models(jobs: Iterable[Job], study: str) -> None:
-    """Runs from an archive have no models: those that the study has not measured yet are run again."""
+    """Delete the folders of runs that have neither models nor measurements of a study, so that they are run again."""
     for folder in {job.folder for job in jobs}:
         if not (folder / "models").exists() and not measured_file(folder, study).exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -127,33 +138,37 @@ def forget_without_models(jobs: Iterable[Job], study: str) -> None:
 
 @dataclass(frozen=True)
 class Archive:
-    """The runs in `home`, a file for each cell, which later runs are added to.
+    """An archive of runs, with one file for each cell.
 
-    `out` is the folder that all runs have theirs in. `beside` is a second archive, in which runs are found but which
-    is left as it is. With `published`, runs from uncommitted code are not taken in.
+    Args:
+        home: The folder of the archive.
+        out: The folder of all runs.
+        fallback: A second archive, from which runs are restored but to which none are added.
+        published: Whether to refuse runs that were made by uncommitted code.
     """
 
     home: Path
     out: Path
-    beside: Path | None = None
+    fallback: Path | None = None
     published: bool = True
 
     def place(self, job: Job) -> Path:
-        """The file of a run, relative to the archive: that of its cell, with runs of whatever settings."""
+        """Return the file of a run, relative to the archive: that of its cell, which holds runs with any settings."""
         cell = job.folder.parent.relative_to(self.out)
         return cell.with_name(f"{cell.name}.jsonl")
 
     def by_place(self, jobs: Iterable[Job]) -> dict[Path, list[Job]]:
+        """Group runs by their file, each run once."""
         found: dict[Path, dict[Path, Job]] = {}
         for job in jobs:
             found.setdefault(self.place(job), {})[job.folder] = job
         return {place: list(here.values()) for place, here in found.items()}
 
     def restore(self, jobs: Iterable[Job]) -> int:
-        """Make the folders of those runs that are archived and not here; how many."""
+        """Restore the folders of those runs that are archived but not present, and return how many."""
         found = 0
         for place, missing in self.by_place(job for job in jobs if job.summary() is None).items():
-            lines = [line for home in (self.home, self.beside) if home for line in read_lines(home / place)]
+            lines = [line for home in (self.home, self.fallback) if home for line in read_lines(home / place)]
             for job in missing:
                 if (line := find(lines, job.config)) is not None:
                     unpack(line, job.folder)
@@ -161,9 +176,9 @@ class Archive:
         return found
 
     def store(self, jobs: Iterable[Job]) -> None:
-        """Add those runs that are finished and new, and to those that are there what was measured since."""
-        for place, here in self.by_place(job for job in jobs if self.takes(job)).items():
-            lines, before = read_lines(self.home / place), read_lines(self.beside / place) if self.beside else []
+        """Add finished runs that are not archived yet, and new measurements of those that are."""
+        for place, here in self.by_place(job for job in jobs if self.accepts(job)).items():
+            lines, before = read_lines(self.home / place), read_lines(self.fallback / place) if self.fallback else []
             changed = False
             for job in here:
                 commit = (job.summary() or {})["commit"]
@@ -172,19 +187,25 @@ class Archive:
                 if known is not None and known.get("extra", {}).keys() >= measured(job.folder).keys():
                     continue
                 if old is None:
-                    lines.append(packed(job))
+                    lines.append(pack(job))
                 else:
                     old["extra"] = {**old.get("extra", {}), **measured(job.folder)}
                 changed = True
             if changed:
                 write_lines(self.home / place, sorted(lines, key=lambda x: x["seed"]))
 
-    def takes(self, job: Job) -> bool:
+    def accepts(self, job: Job) -> bool:
+        """Return whether a run has finished and may be archived."""
         summary = job.summary()
         return summary is not None and not (self.published and summary["commit"].endswith(CHANGED))
 
-    def kept(self, series: JobSeries, *, restore: bool = False) -> JobSeries:
-        """Runs that are archived as soon as they are finished; with `restore`, those that are archived are not run."""
+    def archiving(self, series: JobSeries, *, restore: bool = False) -> JobSeries:
+        """Archive each run of a series as soon as it has finished.
+
+        Args:
+            series: The series of jobs.
+            restore: Whether to restore runs from the archive instead of running them.
+        """
         job = next(series, None)
         while job is not None:
             if restore:
@@ -194,8 +215,16 @@ class Archive:
             job = send(series, summary)
 
     def set_aside(self, jobs: Iterable[Job], altered: Path) -> int:
-        """Move runs that uncommitted code finished to a folder of their own, so that they are made again; how many."""
-        folders = {job.folder for job in jobs if job.summary() is not None and not self.takes(job)}
+        """Move runs that were made by uncommitted code out of the way, so that they are run again.
+
+        Args:
+            jobs: The runs.
+            altered: The folder to move them to.
+
+        Returns:
+            How many runs were moved.
+        """
+        folders = {job.folder for job in jobs if job.summary() is not None and not self.accepts(job)}
         for folder in folders:
             target = altered / folder.relative_to(self.out)
             shutil.rmtree(target, ignore_errors=True)
@@ -204,6 +233,6 @@ class Archive:
         return len(folders)
 
     def core_hours(self, places: Iterable[str]) -> float:
-        """CPU hours of all archived runs of these folders."""
+        """Return the CPU hours of all archived runs in these folders."""
         files = (f for place in places for f in (self.home / place).glob("*.jsonl"))
         return sum(line["summary"]["cpu_seconds"] for f in files for line in read_lines(f)) / 3600

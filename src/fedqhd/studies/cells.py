@@ -1,4 +1,4 @@
-"""Studies of cells: runs that differ in their settings alone, each on the same seeds."""
+"""Studies whose runs differ only in their settings; each combination of settings is a cell."""
 
 from __future__ import annotations
 
@@ -18,56 +18,66 @@ fresh episodes a client after training. CPU seconds are of one run."""
 
 
 class CellStudy(Study):
-    """A study that gives `name`, `about`, `title`, `text`, `seeds` and `cells`; rows and table are made of them."""
+    """A study of cells. A subclass sets `name`, `about`, `title`, `text`, `seeds` and `cells`, and needs no more."""
 
     title: ClassVar[str] = ""
+    """The title of the table."""
     text: ClassVar[str] = ""
-    """What stands below the title of the table."""
+    """The introduction below the title."""
     cells: ClassVar[Mapping[str, Settings]] = {}
-    """The settings of each cell by its name, over the environment's defaults."""
+    """The settings of each cell by name, which replace those of the environment's file in configs/."""
     promised: ClassVar[Mapping[str, float]] = {}
-    """The final return that a cell should reach."""
+    """The final return that a cell is promised to reach, by name; not all cells need one."""
     key: ClassVar[Sequence[str]] = ("cell",)
 
-    def seeds_of(self, own: Settings) -> Sequence[int]:
-        """The seeds of a cell."""
+    def seeds_of(self, settings: Settings) -> Sequence[int]:
+        """Return the seeds of a cell with these settings."""
         return self.seeds
 
-    def chosen(self, plan: Plan) -> dict[str, Settings]:
-        return {cell: own for cell, own in self.cells.items() if plan.has(own)}
+    def chosen_cells(self, plan: Plan) -> dict[str, Settings]:
+        """Return the cells that the plan asks for."""
+        return {cell: settings for cell, settings in self.cells.items() if plan.includes(settings)}
 
     def job(self, plan: Plan, cell: str, seed: int) -> Job:
+        """Return the run of a cell with one seed."""
         place = f"{self.name}/{cell.replace(', ', '-').replace(' ', '-').replace('/', '-')}"
-        return plan.job(place, {**self.cells[cell], **plan.others}, seed, f"{cell}, seed {seed}", f"{self.name} {cell}")
+        settings = {**self.cells[cell], **plan.overrides}
+        return plan.job(place, settings, seed, f"{cell}, seed {seed}", f"{self.name} {cell}")
 
     def jobs(self, plan: Plan) -> list[Job]:
-        """First seeds first: a table that is stopped half-way has something everywhere."""
-        wanted = [(s, c) for c, own in self.chosen(plan).items() for s in plan.seeds or self.seeds_of(own)]
+        """Return all runs, the first seeds of all cells first: if the study is stopped, no cell is empty."""
+        wanted = [(s, c) for c, x in self.chosen_cells(plan).items() for s in plan.seeds or self.seeds_of(x)]
         return [self.job(plan, cell, seed) for seed, cell in sorted(wanted, key=lambda pair: pair[0])]
 
     def rows(self, plan: Plan) -> list[Row]:
         rows = []
-        for cell, own in self.chosen(plan).items():
-            seeds = sorted({*(plan.seeds or ()), *self.seeds_of(own)})
+        for cell, settings in self.chosen_cells(plan).items():
+            seeds = sorted({*(plan.seeds or ()), *self.seeds_of(settings)})
             if runs := finished(self.job(plan, cell, seed) for seed in seeds):
-                rows.append(self.row(cell, {**own, **plan.others}, runs))
+                rows.append(self.row(cell, {**settings, **plan.overrides}, runs))
         return rows
 
-    def row(self, cell: str, own: Settings, runs: Sequence[Run]) -> Row:
-        """The row of a cell, of its finished runs."""
+    def row(self, cell: str, settings: Settings, runs: Sequence[Run]) -> Row:
+        """Return the row of a cell.
+
+        Args:
+            cell: The name of the cell.
+            settings: Its settings, with those of the plan.
+            runs: Its finished runs.
+        """
         measured = ("final_return", "greedy_return", "env_steps", "cpu_seconds")
         return {
-            "cell": cell, "command": command(own), "seeds": [run.seed for run in runs], "commit": commits(runs),
+            "cell": cell, "command": command(settings), "seeds": [run.seed for run in runs], "commit": commits(runs),
             **{name: column(runs, name, 2) for name in measured},
         }  # fmt: skip
 
     def order(self, row: Mapping[str, Any]) -> Any:
-        """As `cells` has them; rows of cells that are no more come last."""
+        """Sort rows in the order of `cells`; rows of cells that no longer exist come last."""
         cells = list(self.cells)
         return cells.index(row["cell"]) if row["cell"] in cells else len(cells)
 
     def table(self, rows: Rows) -> list[str]:
-        """A line for each cell, and the commands behind them."""
+        """Return a table with a line for each cell, and the command of each cell."""
         lines = [f"# {self.title or self.name}", "", f"{self.introduction(rows)} Commit `{commits_of(rows)}`.", ""]
         lines += [MEASURES, ""]
         lines += [
@@ -86,5 +96,5 @@ class CellStudy(Study):
         return [*lines, *commands_text(commands, ", ".join(map(str, self.seeds)))]
 
     def introduction(self, rows: Rows) -> str:
-        """The paragraph below the title."""
+        """Return the paragraph below the title."""
         return f"Made by `fedqhd reproduce {self.name}`: {self.text}"

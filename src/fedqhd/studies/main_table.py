@@ -1,4 +1,4 @@
-"""The tables of the main study, made of its result file alone."""
+"""The tables of the main study, made from its result file alone."""
 
 from __future__ import annotations
 
@@ -9,49 +9,51 @@ import numpy as np
 
 from fedqhd.core.presets import PRESETS, SETTINGS
 from fedqhd.studies import paper
-from fedqhd.studies.markdown import Rows, interval_text, markdown, of
+from fedqhd.studies.markdown import Rows, interval_text, markdown, select
 from fedqhd.studies.presets import ENVS, METHODS, Cell, cells, seeds
 from fedqhd.studies.stats import interval, performance_profile, pooled_iqm, probability_of_improvement
 
 TITLES = {"tuned": "Preset `tuned`: every method with its own tuned settings",
           "paper": "Preset `paper`: the paper's stated settings"}  # fmt: skip
 ABOVE = (0.5, 0.8, 0.9, 0.95)
+"""The scores for which the share of runs above them is shown."""
 
 
 def name(method: str) -> str:
+    """Return the name of a method as code; oracles have a dagger."""
     return f"`{method}`†" if method in paper.ORACLES else f"`{method}`"
 
 
-def meant(row: Mapping[str, Any]) -> int:
-    """How many seeds a cell of the main table has when it is complete."""
+def expected_seeds(row: Mapping[str, Any]) -> int:
+    """Return how many seeds a complete cell of the main table has."""
     return len(seeds(row["preset"], Cell(row["method"], row["env"], row["setting"])))
 
 
-def few(row: Mapping[str, Any]) -> str:
-    """The mark of a cell with fewer seeds than meant."""
-    return f", {row['seeds']} of {meant(row)} seeds" if row["seeds"] < meant(row) else ""
+def seeds_mark(row: Mapping[str, Any]) -> str:
+    """Return the mark of a cell that has fewer seeds than expected, else an empty string."""
+    return f", {row['seeds']} of {expected_seeds(row)} seeds" if row["seeds"] < expected_seeds(row) else ""
 
 
 def best(rows: Rows, env: str, setting: str, measure: str = "final_return") -> set[str]:
-    """The non-oracle methods with the highest interquartile mean in a cell; several where they are level."""
-    here = {r["method"]: r[measure]["iqm"] for r in of(rows, env=env, setting=setting)}
+    """Return the methods with the highest interquartile mean in a cell, without oracles; several if they tie."""
+    here = {r["method"]: r[measure]["iqm"] for r in select(rows, env=env, setting=setting)}
     rivals = {m: v for m, v in here.items() if m not in paper.ORACLES}
     return {m for m, v in rivals.items() if v == max(rivals.values())}
 
 
 def wins(rows: Rows, method: str = paper.FEDQHD) -> tuple[int, int]:
-    """Cells in which a method is the best of the non-oracles, and cells in which it was run beside others."""
-    measured = [(e, s) for e in ENVS for s in SETTINGS if len(of(rows, env=e, setting=s)) > 1
-                and of(rows, env=e, setting=s, method=method)]  # fmt: skip
+    """Return in how many cells a method is the best, oracles excluded, and in how many it was run beside others."""
+    measured = [(e, s) for e in ENVS for s in SETTINGS if len(select(rows, env=e, setting=s)) > 1
+                and select(rows, env=e, setting=s, method=method)]  # fmt: skip
     return sum(method in best(rows, e, s) for e, s in measured), len(measured)
 
 
 def standing(rows: Rows, preset: str) -> list[str]:
-    """How FedQHD stands in a preset, and what there is not yet to stand against."""
+    """Return sentences on how FedQHD compares with other methods in a preset, and on cells that are missing."""
     count, measured = wins(rows)
     rivals = [c for c in cells() if c.method not in paper.ORACLES]
-    left = [c for c in rivals if not of(rows, method=c.method, env=c.env, setting=c.setting)]
-    fewer = [r for r in rows if r["seeds"] < meant(r)]
+    left = [c for c in rivals if not select(rows, method=c.method, env=c.env, setting=c.setting)]
+    fewer = [r for r in rows if r["seeds"] < expected_seeds(r)]
     found = []
     if measured:
         found.append(f"FedQHD is best of the non-oracle methods{' run so far' * bool(left)}, or level with the best, "
@@ -59,24 +61,31 @@ def standing(rows: Rows, preset: str) -> list[str]:
     if left:
         found.append(f"Of their {len(rivals)} cells {len(left)} have not been run, e.g. {left[0].name}.")
     if fewer:
-        told = ", ".join(f"{r['env']} {r['method']} {r['setting']}{few(r)}" for r in fewer[:5])
-        found.append(f"Cells with fewer seeds than meant: {len(fewer)}; {told}{', ...' * (len(fewer) > 5)}.")
+        listed = ", ".join(f"{r['env']} {r['method']} {r['setting']}{seeds_mark(r)}" for r in fewer[:5])
+        found.append(f"Cells with fewer seeds than meant: {len(fewer)}; {listed}{', ...' * (len(fewer) > 5)}.")
     return found
 
 
 def grid(rows: Rows, text: Callable[[Mapping[str, Any]], str]) -> list[str]:
-    """A line a method, a column an environment and setting; – where there is none, a mark where seeds are missing."""
+    """Return a table with a line for each method and a column for each environment and setting.
+
+    Args:
+        rows: The rows of one preset.
+        text: Makes the text of a cell from its row. Cells without a row contain a dash.
+    """
     columns = [(e, s) for e in ENVS for s in SETTINGS]
     head = ["", *(f"{e.partition('-')[0]}, {s.removesuffix('eneous')}." for e, s in columns)]
     body = []
     for m in METHODS:
-        found = [of(rows, method=m, env=e, setting=s) for e, s in columns]
+        found = [select(rows, method=m, env=e, setting=s) for e, s in columns]
         if any(found):
-            body.append([name(m), *(text(f[0]) + few(f[0]) if f else "–" for f in found)])
+            body.append([name(m), *(text(f[0]) + seeds_mark(f[0]) if f else "–" for f in found)])
     return markdown(head, body)
 
 
 def main_table(rows: Rows, measure: str = "final_return") -> list[str]:
+    """Return the table of "final_return", beside the paper's, or of "greedy_return"."""
+
     def text(r: Mapping[str, Any]) -> str:
         v = r[measure]
         value = f"{v['iqm']:.1f}"
@@ -88,6 +97,8 @@ def main_table(rows: Rows, measure: str = "final_return") -> list[str]:
 
 
 def mean_table(rows: Rows) -> list[str]:
+    """Return the table of means and standard deviations of the final return, beside the paper's."""
+
     def text(r: Mapping[str, Any]) -> str:
         v, beside = r["final_return"], paper.final_return(r["method"], r["env"], r["setting"])
         theirs = f" ({beside['mean']:.1f} ± {beside['std']:.1f})" if beside else ""
@@ -97,7 +108,7 @@ def mean_table(rows: Rows) -> list[str]:
 
 
 def distance_table(rows: Rows) -> list[str]:
-    """How far from the paper's mean the cells are, unless their interval has it."""
+    """Return the table of differences from the paper's mean, or "within" if our interval contains it."""
 
     def text(r: Mapping[str, Any]) -> str:
         v, theirs = r["final_return"], paper.final_return(r["method"], r["env"], r["setting"])
@@ -109,6 +120,8 @@ def distance_table(rows: Rows) -> list[str]:
 
 
 def cost_table(rows: Rows) -> list[str]:
+    """Return the table of CPU and wall minutes of a run, beside the paper's wall minutes."""
+
     def text(r: Mapping[str, Any]) -> str:
         beside = paper.minutes(r["method"], r["env"], r["setting"])
         theirs = f" ({beside['mean']:.1f})" if beside else ""
@@ -118,31 +131,31 @@ def cost_table(rows: Rows) -> list[str]:
 
 
 def targets_table(rows: Rows) -> list[str]:
-    """FedQHD's tuned cells beside what they were meant to reach."""
+    """Return the table of FedQHD's tuned cells beside the returns that they should reach."""
     body = []
     for e in ENVS:
         for k, s in enumerate(SETTINGS):
-            found = of(rows, method=paper.FEDQHD, env=e, setting=s)
+            found = select(rows, method=paper.FEDQHD, env=e, setting=s)
             if not found:
                 continue
             v, (least, goal) = found[0]["final_return"], (t[k] for t in paper.TARGETS[e])
             published = paper.final_return(paper.FEDQHD, e, s) or {}
             verdict = "goal" if v["iqm"] >= goal else "at least" if v["iqm"] >= least else "**short of it**"
             body.append([f"{e}, {s}", f"{published['mean']:.1f}", str(least), str(goal),
-                         interval_text(v) + few(found[0]), verdict])  # fmt: skip
+                         interval_text(v) + seeds_mark(found[0]), verdict])  # fmt: skip
     return markdown(["", "the paper's FedQHD", "at least", "goal", "ours", "reached"], body)
 
 
 def scores(records: Rows, preset: str, method: str, measure: str) -> dict[tuple[str, str], np.ndarray[Any, Any]]:
-    """Normalised scores of a method's runs, cell by cell."""
+    """Return the normalised scores of a method's runs by environment and setting."""
     return {
         (r["env"], r["setting"]): np.array([paper.normalised(r["env"], x[measure]) for x in r["runs"]])
-        for r in of(records, preset=preset, method=method) if r["runs"]
+        for r in select(records, preset=preset, method=method) if r["runs"]
     }  # fmt: skip
 
 
 def comparison(records: Rows, preset: str, measure: str = "final_return") -> list[str]:
-    """Over all environments and settings: aggregate score, who is better how often, shares of runs above a score."""
+    """Return the table over all cells: scores, probabilities of improvement, and shares of runs above a score."""
     ours = scores(records, preset, paper.FEDQHD, measure)
     body = []
     for m in METHODS:
@@ -164,6 +177,7 @@ def comparison(records: Rows, preset: str, measure: str = "final_return") -> lis
 
 
 def failures(records: Rows) -> list[str]:
+    """Return the section on runs that failed."""
     lines = [
         f"- {r['preset']}, {r['env']}, {r['method']}, {r['setting']}, seed {f['seed']}: {f['error']}"
         for r in records for f in r["failed"]
@@ -172,7 +186,7 @@ def failures(records: Rows) -> list[str]:
 
 
 def missing(rows: Rows) -> list[str]:
-    """Said, not hidden: what the table does not have yet."""
+    """Return the section on cells that have not been run yet, empty if there are none."""
     done = {(r["preset"], r["method"], r["env"], r["setting"]) for r in rows}
     lines = []
     for preset in PRESETS:
@@ -183,9 +197,10 @@ def missing(rows: Rows) -> list[str]:
 
 
 def commands(records: Rows) -> list[str]:
+    """Return the section with the command of each cell."""
     lines = ["## The settings behind every number", "", "A run of each cell by itself, with `--seed` 0, 1, 2, ...:", ""]
     for preset in PRESETS:
-        here = of(records, preset=preset)
+        here = select(records, preset=preset)
         if here:
             lines += [f"Preset `{preset}`:", "", "```"]
             for r in here:
@@ -213,16 +228,16 @@ chance that a run of fedqhd is better than one of the method in the same cell. I
 
 
 def measured(rows: Rows) -> Rows:
-    """The rows of cells of which a run has finished."""
+    """Return the rows of cells that have a finished run."""
     return [r for r in rows if r["runs"]]
 
 
 def table(records: Rows) -> list[str]:
-    """All tables of both presets, what is missing, and what failed."""
+    """Return all tables of both presets, and the sections on missing cells and failed runs."""
     rows = measured(records)
     lines = [HEAD]
     for preset in PRESETS:
-        here = of(rows, preset=preset)
+        here = select(rows, preset=preset)
         if not here:
             continue
         lines += [f"## {TITLES[preset]}", "", *standing(here, preset), ""]

@@ -1,4 +1,4 @@
-"""Many runs, one a core: each a process of its own and a folder of its own, so that what dies takes nothing with it."""
+"""Run many jobs in parallel, each in its own process and folder, so that a crash affects only one of them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from fedqhd.core.files import write_bytes
 from fedqhd.runs.commit import commit
 
 POLL = 0.2
+"""Seconds between two checks for finished processes."""
 GRACE = 60.0
-"""Seconds that a run is given to end in good order."""
+"""Seconds that a process has to end after it was asked to, before it is killed."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run, under a name that people read."""
+    """One run of a study; `name` describes it to the user."""
 
     name: str
     kind: str
-    """Runs of one kind take about as long."""
+    """Runs of the same kind take about the same time, from which the remaining time is estimated."""
     config: Config
 
     @property
@@ -38,43 +39,57 @@ class Job:
         return self.config.folder
 
     def summary(self) -> dict[str, Any] | None:
-        """What came out, if it is finished."""
+        """Return the summary of the run, or None if it has not finished."""
         file = self.folder / "summary.json"
         return json.loads(file.read_text()) if file.exists() else None
 
     def failure(self) -> dict[str, Any] | None:
-        """What went wrong, if it was tried and failed."""
+        """Return the record of a failure, or None if the run has not failed."""
         file = self.folder / "failed.json"
         return json.loads(file.read_text()) if file.exists() and self.summary() is None else None
 
     def progress(self) -> float:
-        """The share of its episodes that is on the disk."""
+        """Return the share of its episodes that are recorded on disk, from 0 to 1."""
         file = self.folder / "metrics.jsonl"
         lines = file.read_bytes().count(b"\n") if file.exists() else 0
         return min(1.0, lines / (self.config.episodes * self.config.clients))
 
 
 JobSeries = Generator[Job, dict[str, Any] | None, None]
-"""Runs that follow one another: it is sent each one's summary (None: it failed) and says which comes next."""
+"""A generator of jobs that run one after another. It is sent the summary of each job (None if it failed)."""
 
 
 def single(job: Job) -> JobSeries:
+    """Return a series of one job."""
     yield job
 
 
 class Watcher:
-    """Who wants to know how it goes; this one does nothing with it."""
+    """Receives notice of what happens to jobs. This base class ignores it; override the methods that you need."""
 
-    def begin(self, waiting: int) -> None: ...
-    def started(self, job: Job) -> None: ...
-    def finished(self, job: Job, summary: Mapping[str, Any], *, before: bool) -> None: ...
-    def failed(self, job: Job, error: str) -> None: ...
-    def busy(self, job: Job) -> None: ...
-    def tick(self, running: Iterable[Job], waiting: Iterable[Job]) -> None: ...
+    def begin(self, waiting: int) -> None:
+        """Called once at the start, with the number of jobs that are waiting."""
+
+    def started(self, job: Job) -> None:
+        """Called when a job starts."""
+
+    def finished(self, job: Job, summary: Mapping[str, Any], *, before: bool) -> None:
+        """Called when a job has finished; `before` says that it had finished in an earlier session."""
+
+    def failed(self, job: Job, error: str) -> None:
+        """Called when a job has failed."""
+
+    def busy(self, job: Job) -> None:
+        """Called when a job is skipped because another process runs it."""
+
+    def tick(self, running: Iterable[Job], waiting: Iterable[Job]) -> None:
+        """Called every POLL seconds."""
 
 
 @dataclass
 class Running:
+    """A job whose process runs, with its open log and lock files."""
+
     job: Job
     series: JobSeries
     process: subprocess.Popen[bytes]
@@ -83,7 +98,13 @@ class Running:
 
 
 def run(all_series: Iterable[JobSeries], workers: int, watcher: Watcher | None = None) -> None:
-    """All runs of all series, `workers` at a time; what is finished already is taken as it is."""
+    """Run all jobs of all series. Jobs that have finished before are not run again.
+
+    Args:
+        all_series: The series of jobs.
+        workers: How many jobs run at a time.
+        watcher: Receives notice of what happens, or None.
+    """
     watcher = watcher or Watcher()
     waiting: deque[tuple[JobSeries, Job]] = deque()
     for series in all_series:
@@ -95,7 +116,7 @@ def run(all_series: Iterable[JobSeries], workers: int, watcher: Watcher | None =
             while waiting and len(running) < workers:
                 series, job = waiting.popleft()
                 begun = begin(series, job)
-                if begun is None:  # another of us has it in hand
+                if begun is None:  # another process runs this job
                     watcher.busy(job)
                     continue
                 watcher.started(job)
@@ -104,38 +125,42 @@ def run(all_series: Iterable[JobSeries], workers: int, watcher: Watcher | None =
             for r in [r for r in running if r.process.poll() is not None]:
                 running.remove(r)
                 close(r)
-                came = r.job.summary()
-                if came is None:
+                summary = r.job.summary()
+                if summary is None:
                     watcher.failed(r.job, record_failure(r.job, r.process.returncode))
                 else:
-                    watcher.finished(r.job, came, before=False)
-                # What goes on comes first: a search is not left half-way while others begin.
-                advance(r.series, send(r.series, came), watcher, waiting.appendleft)
+                    watcher.finished(r.job, summary, before=False)
+                # The next job of a series goes first, so that a search is completed before others begin.
+                advance(r.series, send(r.series, summary), watcher, waiting.appendleft)
             watcher.tick([r.job for r in running], [job for _, job in waiting])
     finally:
         stop(running)
 
 
 def advance(series: JobSeries, job: Job | None, watcher: Watcher, put: Any) -> None:
-    """Past all runs that are finished, to the first that is not."""
+    """Advance a series to its first unfinished job and hand it to `put`, if there is one."""
     while job is not None:
-        came = job.summary()
-        if came is None:
+        summary = job.summary()
+        if summary is None:
             put((series, job))
             return
-        watcher.finished(job, came, before=True)
-        job = send(series, came)
+        watcher.finished(job, summary, before=True)
+        job = send(series, summary)
 
 
-def send(series: JobSeries, came: dict[str, Any] | None) -> Job | None:
+def send(series: JobSeries, summary: dict[str, Any] | None) -> Job | None:
+    """Send a summary to a series and return its next job, or None if it has ended."""
     try:
-        return series.send(came)
+        return series.send(summary)
     except StopIteration:
         return None
 
 
 def begin(series: JobSeries, job: Job) -> Running | None:
-    """Start a run, or None where somebody has it in hand: the lock is the child's too, and lives as long as it does."""
+    """Start the process of a job, or return None if another process runs the job.
+
+    The child inherits the lock, so that it is held as long as the child lives, even if this process dies.
+    """
     job.folder.mkdir(parents=True, exist_ok=True)
     lock = (job.folder / "lock").open("wb")
     try:
@@ -151,12 +176,13 @@ def begin(series: JobSeries, job: Job) -> Running | None:
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, pass_fds=[lock.fileno()],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,  # Ctrl-C is for us: we end it, in good order
+        start_new_session=True,  # Ctrl-C must reach only this process, which then stops the child
     )  # fmt: skip
     return Running(job, series, process, log, lock)
 
 
 def close(r: Running) -> None:
+    """Close and remove the files that are needed only while the process runs."""
     for name in ("wanted.toml", "lock"):
         (r.job.folder / name).unlink(missing_ok=True)
     r.log.close()
@@ -164,17 +190,18 @@ def close(r: Running) -> None:
 
 
 def record_failure(job: Job, code: int) -> str:
+    """Write failed.json for a job whose process ended with an exit code, and return the error."""
     lines = (job.folder / "log.txt").read_text(errors="replace").strip().splitlines()
-    error = lines[-1].strip() if lines else f"ended with code {code} and said nothing"
+    error = lines[-1].strip() if lines else f"ended with exit code {code} and no output"
     if code < 0:
         error = f"killed by {signal.Signals(-code).name}"
-    what = {"error": error, "code": code, "commit": commit(), "seed": job.config.seed}
-    write_bytes(job.folder / "failed.json", (json.dumps(what, indent=1) + "\n").encode())
+    record = {"error": error, "code": code, "commit": commit(), "seed": job.config.seed}
+    write_bytes(job.folder / "failed.json", (json.dumps(record, indent=1) + "\n").encode())
     return error
 
 
 def stop(running: Iterable[Running]) -> None:
-    """End what runs; each goes on from its last round the next time."""
+    """Stop all running processes. Each job resumes from its last round the next time it is run."""
     running = list(running)
     for r in running:
         r.process.terminate()

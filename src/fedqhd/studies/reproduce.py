@@ -1,4 +1,4 @@
-"""How a study is made: its runs, from the archive or anew; then its result file, its table and its charts."""
+"""Reproduce a study: restore or make its runs, then write its result file, its table and its charts."""
 
 from __future__ import annotations
 
@@ -9,54 +9,64 @@ from pathlib import Path
 from fedqhd.core.files import write_bytes
 from fedqhd.studies import store
 from fedqhd.studies.archive import RUNS, Archive, forget_without_models, measured_file
-from fedqhd.studies.plan import ALTERED, Plan, apart
+from fedqhd.studies.plan import ALTERED, Plan, separate_altered
 from fedqhd.studies.pool import Job, JobSeries
 from fedqhd.studies.study import Study, finished
 
 Schedule = Callable[[list[JobSeries], int], int]
-"""Runs all_series, of so many runs at the most, and says how many runs failed."""
+"""A function that runs series of jobs, given the largest number of runs, and returns how many runs failed."""
 Say = Callable[[str], None]
+"""A function that prints a message to the user."""
 
 
 def reproduce(study: Study, plan: Plan, results: Path, schedule: Schedule, say: Say) -> int:
-    """Make what is not there yet of a study's runs and write what came of them; how many runs failed.
+    """Make the missing runs of a study and write its results.
 
-    Altered runs, by settings or by uncommitted code, have folders of their own for runs, archive and results.
+    Runs with altered settings or from uncommitted code have separate folders for runs, archive and results.
+
+    Args:
+        study: The study.
+        plan: The part of it to run.
+        results: The folder of the published results.
+        schedule: Runs the jobs.
+        say: Prints messages.
+
+    Returns:
+        How many runs failed.
     """
-    own, folder = apart(plan, results)
-    altered = own.alteration
-    archive = Archive(folder / RUNS, own.out, beside=results / RUNS if altered else None, published=not altered)
+    plan, folder = separate_altered(plan, results)
+    altered = plan.alteration
+    archive = Archive(folder / RUNS, plan.out, fallback=results / RUNS if altered else None, published=not altered)
     if altered:
         say(f"{altered}: kept apart from what is published, in {folder}")
-    for note in study.notes(own, folder):
+    for note in study.notes(plan, folder):
         say(f"note: {note}")
-    used = study.used(own)
-    set_aside(archive, used, say)
-    if found := archive.restore(used):
+    jobs = study.source_jobs(plan)
+    set_aside(archive, jobs, say)
+    if found := archive.restore(jobs):
         say(f"{found} runs come from the archive")
     if study.measures:
-        forget_without_models(study.jobs(own), study.name)
+        forget_without_models(study.jobs(plan), study.name)
     try:
-        failed = schedule(*study.all_series(own, archive, folder))
-    finally:  # several of these commands at a time may write over each other's lines; who ends last has all
-        archive.store(used)
-    set_aside(archive, used, say)
+        failed = schedule(*study.all_series(plan, archive, folder))
+    finally:  # parallel commands may overwrite each other's lines; the last one to end stores all runs
+        archive.store(jobs)
+    set_aside(archive, jobs, say)
     if study.measures:
-        measure(study, used)
-        archive.store(used)
-    collect(study, own, folder, say)
+        measure(study, jobs)
+        archive.store(jobs)
+    collect(study, plan, folder, say)
     return failed
 
 
 def set_aside(archive: Archive, jobs: list[Job], say: Say) -> None:
+    """Move runs that were made by uncommitted code out of the way, and say so."""
     if count := archive.set_aside(jobs, archive.out / ALTERED / "uncommitted"):
-        say(
-            f"{count} runs were made by uncommitted code: they are set aside in {archive.out / ALTERED} and not counted"
-        )
+        say(f"{count} runs were made by uncommitted code: they are now in {archive.out / ALTERED} and do not count")
 
 
 def measure(study: Study, jobs: list[Job]) -> None:
-    """What the study finds out with the models of runs, each time once."""
+    """Let a study measure those finished runs that have models and that it has not measured yet."""
     for run in finished(jobs):
         file = measured_file(run.job.folder, study.name)
         if not file.exists() and (run.job.folder / "models").exists():
@@ -64,12 +74,12 @@ def measure(study: Study, jobs: list[Job]) -> None:
 
 
 def collect(study: Study, plan: Plan, results: Path, say: Say) -> None:
-    """The result file, the table and the charts, of the runs that are finished."""
-    say(f"making the result file of {study.name}")
+    """Write the result file, the table and the charts of a study, made from the runs that have finished."""
+    say(f"writing the results of {study.name}")
     rows = study.rows(plan)
     for row in store.merge(results, study, rows, plan.alteration):
-        say(f"not written over what is stored: {row}")
+        say(f"kept the stored row instead of a new one: {row}")
     table = store.write_table(results, study)
     drawn = study.charts(rows, results / "images") if rows else []
     written = [store.file_of(results, study.name), *([table] if table else []), *drawn]
-    say(f"what came of it is in {' '.join(map(str, written))}")
+    say(f"written: {' '.join(map(str, written))}")

@@ -1,6 +1,6 @@
-"""What is said of runs over seeds: interquartile means, stratified bootstrap intervals, who is better how often.
+"""Statistics over seeds: interquartile means, stratified bootstrap intervals and probabilities of improvement.
 
-As rliable computes them (Agarwal et al., 2021), with scipy; a test holds the two together.
+They are those of Agarwal et al. (2021), computed with scipy; a test compares them with their library, rliable.
 """
 
 from __future__ import annotations
@@ -17,12 +17,21 @@ LEVEL = 0.95
 
 
 def iqm(x: Array, axis: int | None = None) -> Array:
-    """Mean of the middle half; with three values or fewer, of all."""
+    """Return the interquartile mean along an axis, or of all values if it is None; of up to three values, the mean."""
     return stats.trim_mean(x, 0.25, axis=axis)
 
 
 def interval(tasks: Sequence[Array], statistic: Callable[..., Array], seed: int = 0) -> tuple[float, float]:
-    """95 % percentile interval of statistic(*tasks, axis=-1); each task's runs are resampled among themselves."""
+    """Return the 95 % percentile bootstrap interval of statistic(*tasks, axis=-1).
+
+    Args:
+        tasks: The values of all runs of each task. Runs are resampled within their task.
+        statistic: A function of the tasks, vectorised over leading axes.
+        seed: The seed of the resampling.
+
+    Returns:
+        The ends of the interval; both are the statistic itself if a task has only one run.
+    """
     tasks = [np.asarray(t, float) for t in tasks]
     if min(len(t) for t in tasks) < 2:
         value = float(statistic(*(t[None] for t in tasks), axis=-1)[0])
@@ -35,12 +44,12 @@ def interval(tasks: Sequence[Array], statistic: Callable[..., Array], seed: int 
 
 
 def pooled_iqm(*tasks: Array, axis: int = -1) -> Array:
-    """Of all runs of all tasks together."""
+    """Return the interquartile mean of the runs of all tasks together."""
     return iqm(np.concatenate(tasks, axis=axis), axis=axis)
 
 
 def describe(x: Sequence[float]) -> dict[str, float]:
-    """{iqm, lo, hi, mean, std} of the runs of one cell."""
+    """Return {iqm, lo, hi, mean, std} of the runs of one cell, rounded to three decimals."""
     values = np.asarray(x, float)
     lo, hi = interval([values], pooled_iqm)
     std = values.std(ddof=1) if len(values) > 1 else 0.0
@@ -49,13 +58,13 @@ def describe(x: Sequence[float]) -> dict[str, float]:
 
 
 def better(x: Array, y: Array, axis: int = -1) -> Array:
-    """P(X > Y) + P(X = Y) / 2 over all pairs of runs, along the last axis: the Mann-Whitney statistic over n m."""
+    """Return P(X > Y) + P(X = Y) / 2 over all pairs along the last axis: the Mann-Whitney U statistic over n m."""
     x, y = np.asarray(x)[..., :, None], np.asarray(y)[..., None, :]
     return ((x > y) + 0.5 * (x == y)).mean(axis=(-1, -2))
 
 
 def probability_of_improvement(x: Sequence[Array], y: Sequence[Array], seed: int = 0) -> tuple[float, float, float]:
-    """(P, lo, hi) that a run of x is better than one of y on the same task, mean of the tasks."""
+    """Return the probability that a run of x beats one of y on the same task, averaged over tasks, and its interval."""
     k = len(x)
 
     def mean_of_tasks(*both: Array, axis: int = -1) -> Array:
@@ -66,12 +75,12 @@ def probability_of_improvement(x: Sequence[Array], y: Sequence[Array], seed: int
 
 
 def performance_profile(tasks: Sequence[Array], at: Array) -> Array:
-    """The share of runs with a score above each of `at`, mean of the tasks."""
+    """Return the share of runs with a score above each of `at`, averaged over tasks; same shape as `at`."""
     return np.mean([(np.asarray(t)[:, None] > at).mean(axis=0) for t in tasks], axis=0)
 
 
 def band(runs: Array, seed: int = 0) -> tuple[Array, Array, Array]:
-    """(iqm, lo, hi) of many quantities at once, (runs, T): whole runs are resampled."""
+    """Return the interquartile mean and its interval at each point of curves (runs, T); whole runs are resampled."""
     rng = np.random.default_rng(seed)
     drawn = iqm(runs[rng.integers(len(runs), size=(RESAMPLES // 10, len(runs)))], axis=1)
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)

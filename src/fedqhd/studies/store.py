@@ -1,6 +1,6 @@
-"""The result files, results/NAME.json: one for each study, all of one form, a row a line.
+"""The result files, results/NAME.json: one for each study, all of the same form, with one row per line.
 
-A row is never replaced by one with fewer seeds, unless the new one has all that it should have.
+An incomplete row never replaces one with more seeds.
 """
 
 from __future__ import annotations
@@ -16,26 +16,40 @@ from fedqhd.studies.study import Row, Study, seeds_in
 
 
 def file_of(results: Path, name: str) -> Path:
+    """Return the path of the result file of a study."""
     return results / f"{name}.json"
 
 
 def read(results: Path, name: str) -> dict[str, Any]:
-    """A result file: what made it, how it was altered, and its rows; without rows where there is none."""
+    """Read the result file of a study.
+
+    Args:
+        results: The folder of the result files.
+        name: The name of the study.
+
+    Returns:
+        The head of the file and its "rows", which are empty if there is no such file. "altered" is present if the runs
+        were altered.
+
+    Raises:
+        FedQHDError: If the file has another form.
+    """
     file = file_of(results, name)
     if not file.exists():
         return {"study": name, "rows": []}
     found = json.loads(file.read_text())
     if not isinstance(found, dict) or "rows" not in found:
-        raise FedQHDError(f"{file} is no result file of this version: make it again with fedqhd reproduce {name}")
+        raise FedQHDError(f"{file} is not a result file of this version: recreate it with fedqhd reproduce {name}")
     return found
 
 
 def read_rows(results: Path, name: str) -> list[Row]:
+    """Return the rows of the result file of a study, empty if there is no such file."""
     return read(results, name)["rows"]
 
 
 def write(results: Path, study: Study, rows: Sequence[Row], alteration: str = "") -> None:
-    """The rows of a study, a line each, below what made them."""
+    """Write the result file of a study: a head that says what made it, and one row per line."""
     head = {"study": study.name, "about": study.about, "command": f"fedqhd reproduce {study.name}"}
     if alteration:
         head["altered"] = alteration
@@ -45,7 +59,17 @@ def write(results: Path, study: Study, rows: Sequence[Row], alteration: str = ""
 
 
 def merge(results: Path, study: Study, new: Sequence[Row], alteration: str = "") -> list[str]:
-    """Put new rows in place of old ones of the same key; which were not, having fewer seeds than the old one."""
+    """Add rows to the result file of a study, replacing rows with the same key.
+
+    Args:
+        results: The folder of the result files.
+        study: The study.
+        new: The new rows.
+        alteration: How the runs were altered, if they were.
+
+    Returns:
+        A description of each row that was refused, because it is incomplete and has fewer seeds than the stored one.
+    """
     rows = {name_of(study, r): r for r in read_rows(results, study.name)}
     refused = []
     for full in new:
@@ -53,7 +77,7 @@ def merge(results: Path, study: Study, new: Sequence[Row], alteration: str = "")
         name = name_of(study, row)
         stored = seeds_in(rows[name]) if name in rows else 0
         if study.incomplete(row) and seeds_in(row) < stored:
-            refused.append(f"{', '.join(map(str, name))}: {study.incomplete(row)}, and {stored} are stored")
+            refused.append(f"{', '.join(map(str, name))}: {study.incomplete(row)}, but {stored} are stored")
         else:
             rows[name] = row
     write(results, study, sorted(rows.values(), key=study.order), alteration)
@@ -61,11 +85,16 @@ def merge(results: Path, study: Study, new: Sequence[Row], alteration: str = "")
 
 
 def name_of(study: Study, row: Row) -> tuple[Any, ...]:
+    """Return the values that identify a row."""
     return tuple(row[k] for k in study.key)
 
 
 def write_table(results: Path, study: Study) -> Path | None:
-    """NAME.md, made of the result file, for a study whose table is no part of RESULTS.md."""
+    """Write the table of a study to NAME.md, made from its result file.
+
+    Returns:
+        The path, or None if there is no table or if the table is part of RESULTS.md.
+    """
     found = read(results, study.name)
     lines = study.table(found["rows"]) if found["rows"] and not study.in_results else []
     if not lines:

@@ -1,4 +1,4 @@
-"""The paper's claims about the gap, each as a function that gives numbers."""
+"""The paper's claims about the gap; each function returns the numbers that test one of them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
 from fedqhd.gap import bound as theory
 from fedqhd.gap.compiled import Member
-from fedqhd.gap.reference import CHECK_STATES, bellman_error, earned, reference, settings_for
+from fedqhd.gap.reference import CHECK_STATES, bellman_error, discounted_returns, reference, settings_for
 from fedqhd.linalg.geometry import Spectrum, misalignment, span
 from fedqhd.linalg.ridge import compile_teacher, stacked
 from fedqhd.studies.ablation import Setting
 from fedqhd.studies.presets import plain
 
 Values = dict[str, Any]
+"""Numbers by name."""
 
 
 def invisibility(seed: int) -> Values:
-    """Largest compiled weight of the part of a teacher outside the span, for the real and for the complex span."""
-    own = np.random.default_rng(seed)
-    X = ENCODERS["complex"].sample(3, 15, 1.0, own)(own.normal(size=(60, 3)))
-    Q = own.normal(size=(60, 2))
+    """Compile the part of a teacher outside the span, for the real and the complex span; return the largest weights."""
+    generator = np.random.default_rng(seed)
+    X = ENCODERS["complex"].sample(3, 15, 1.0, generator)(generator.normal(size=(60, 3)))
+    Q = generator.normal(size=(60, 2))
     S = stacked(X)
     real = Q - S @ np.linalg.lstsq(S, Q, rcond=None)[0]
     U = np.linalg.svd(X, full_matrices=False)[0]
@@ -42,15 +43,16 @@ def invisibility(seed: int) -> Values:
 
 
 def peak(x: Array) -> float:
+    """Return the largest absolute entry."""
     return float(np.abs(x).max())
 
 
 def counter_example(seed: int, m: int) -> Values:
-    """One client, so that h_bar = 0: D = 500, lam = 1e-6, an oracle of Frobenius norm 4."""
-    own = np.random.default_rng(seed)
-    encoder = ENCODERS["fourier"].sample(4, 500, 0.5, own)
-    X, Phi = encoder(own.uniform(-2, 2, (m, 4))), encoder(own.uniform(-2, 2, (2000, 4)))
-    W = own.normal(size=(500, 1))
+    """Compare bound and gap for one client, so that h_bar = 0, with D = 500, lam = 1e-6 and an oracle of norm 4."""
+    generator = np.random.default_rng(seed)
+    encoder = ENCODERS["fourier"].sample(4, 500, 0.5, generator)
+    X, Phi = encoder(generator.uniform(-2, 2, (m, 4))), encoder(generator.uniform(-2, 2, (2000, 4)))
+    W = generator.normal(size=(500, 1))
     W *= 4 / np.linalg.norm(W)
     anchors = Spectrum(X)
     bound = theory.gap_bound(anchors, 0.0, W, theory.split(anchors, X @ W, X, W, 1e-6), 1e-6)
@@ -62,12 +64,14 @@ def counter_example(seed: int, m: int) -> Values:
 
 
 def zero_gap(seed: int) -> Values:
-    """Two clients: the second's features are the first's mixed by a matrix, so that their spans are one. Then each
-    condition is broken alone."""
-    own = np.random.default_rng(seed)
-    encoder, other = (ENCODERS["fourier"].sample(3, 40, 1.0, own) for _ in range(2))
-    mix = own.normal(size=(40, 40)) / 40 + np.eye(40)
-    states, held = own.uniform(-2, 2, (4000, 3)), own.uniform(-2, 2, (1000, 3))
+    """Measure the gap of two clients with the same span, and then with each condition for a zero gap violated alone.
+
+    The features of the second client are those of the first, multiplied by an invertible matrix.
+    """
+    generator = np.random.default_rng(seed)
+    encoder, other = (ENCODERS["fourier"].sample(3, 40, 1.0, generator) for _ in range(2))
+    mix = generator.normal(size=(40, 40)) / 40 + np.eye(40)
+    states, held = generator.uniform(-2, 2, (4000, 3)), generator.uniform(-2, 2, (1000, 3))
     truth = np.sin(3 * states[:, :1]) * states[:, 1:2] ** 2  # in neither span
 
     def gap(m: int, lam: float, second: Callable[[Array], Array]) -> float:
@@ -87,7 +91,7 @@ def zero_gap(seed: int) -> Values:
 
 
 def amplification(source: str, lam: float, D: int = 64) -> Values:
-    """sqrt(m / (gamma + lam)) for m from D to 64 D, and the slope of log gamma against log m."""
+    """Return sqrt(m / (gamma + lam)) for m from D to 64 D, and the slope of log(gamma) over log(m) from 4 D on."""
     c = plain({"env": "CartPole-v1", "setting": "heterogeneous", "dims": [D], "seed": 0})
     world = Setting.make(c, reference("CartPole-v1")[0])
     env = make_env(c.env)
@@ -105,7 +109,7 @@ def amplification(source: str, lam: float, D: int = 64) -> Values:
 
 
 def bounds(env: str, D: int, m: int, lam: float, seed: int, source: str) -> Values:
-    """The theorem's setting on a real task: three clients with their oracles; all terms beside the gap."""
+    """Compare all terms of the bound with the gap of three clients that exchange their oracles, on a real task."""
     c = plain(
         {"env": env, "setting": "heterogeneous", "clients": 3, "dims": [D], "anchor_source": source, "seed": seed}
     )
@@ -113,9 +117,9 @@ def bounds(env: str, D: int, m: int, lam: float, seed: int, source: str) -> Valu
     e = make_env(c.env)
     states = make_anchors(source, m, "", e, world.scaler, rng.generator(seed, rng.PUBLIC, "anchors"))
     e.close()
-    none = np.zeros((0, 0))
-    clients = [Member(i, encoder_of(c, i, states), none, none, states) for i in range(3)]
-    # The anchors are among the states, so that values at them are bounded by the norm over the states.
+    unused = np.zeros((0, 0))
+    clients = [Member(i, encoder_of(c, i, states), unused, unused, states) for i in range(3)]
+    # The anchors are included, so that values at them are bounded by the norm over the states.
     fit = np.vstack([states, world.fit])
     truth = world.q_star(fit)
     oracles = [k.project(fit, world.q_star) for k in clients]
@@ -131,7 +135,7 @@ def bounds(env: str, D: int, m: int, lam: float, seed: int, source: str) -> Valu
     parts = theory.split(anchors, teacher, X[0], oracles[0], lam)
     h = theory.h_bar(0, B, sines, epsilon, pi)
     bound = theory.gap_bound(anchors, h, oracles[0], parts, lam)
-    Phi = clients[0].features(world.held)
+    Phi = clients[0].features(world.held_out)
     leaked, kept = peak(Phi @ parts.leaked), peak(Phi @ (parts.shrunk + parts.unseen))
     return {
         "env": env, "D": D, "m": m, "lam": lam, "anchors": source,
@@ -145,11 +149,11 @@ def bounds(env: str, D: int, m: int, lam: float, seed: int, source: str) -> Valu
 
 
 def angles(seed: int) -> Values:
-    """What `subspace_angles` says of a span of 20 beside one of 40, and of two spans of 40 on too few states."""
-    own = np.random.default_rng(seed)
-    small, large = (ENCODERS["fourier"].sample(3, D, 0.5, own) for D in (20, 40))
-    third = ENCODERS["fourier"].sample(3, 40, 0.5, own)
-    states = own.uniform(-2, 2, (200, 3))
+    """Compare scipy's `subspace_angles` with `misalignment` for spans of 20 and 40, and for 40 and 40 on few states."""
+    generator = np.random.default_rng(seed)
+    small, large = (ENCODERS["fourier"].sample(3, D, 0.5, generator) for D in (20, 40))
+    third = ENCODERS["fourier"].sample(3, 40, 0.5, generator)
+    states = generator.uniform(-2, 2, (200, 3))
     U, V = span(small(states)), span(large(states))
     few = states[:40]
     return {
@@ -164,23 +168,29 @@ def angles(seed: int) -> Values:
 
 
 def q_star(env: str) -> Values:
-    """The reference, what was checked of it, and how much an action matters where its policy goes."""
+    """Return the checks of a reference Q*, and the median difference between its two best actions on its own path."""
     policy, about = reference(env)
     c = plain({"env": env, "setting": "heterogeneous"})
     world = Setting.make(c, policy)
-    k = len(world.held) // 3
-    Q = np.sort(world.q_star(world.held[2 * k :]), axis=1)
+    k = len(world.held_out) // 3
+    Q = np.sort(world.q_star(world.held_out[2 * k :]), axis=1)
     checked = {key: v for key, v in about.items() if key not in ("version", "env", "settings")}
     return {**checked, "median action gap on its path": float(np.median(Q[:, -1] - Q[:, -2]))}
 
 
-def trained_instead(env: str, run: Path, client: int) -> Values:
-    """The same checks of a trained QHD in place of the grid, on the same states; its run is of the other studies."""
+def check_trained_policy(env: str, run: Path, client: int) -> Values:
+    """Apply the checks of the reference Q* to a trained QHD client, on the same states.
+
+    Args:
+        env: An environment that has a reference Q*.
+        run: The folder of the run.
+        client: The index of the client.
+    """
     grid = settings_for(env)
     states = rng.generator(0, rng.PUBLIC, "reference").uniform(grid.low, grid.high, (CHECK_STATES, len(grid.low)))
     policy = load_policy(run, client)
     assert isinstance(policy.model, Readout)
-    promised, real = policy.q(states).max(axis=1), earned(policy, states, grid.gamma)
+    promised, real = policy.q(states).max(axis=1), discounted_returns(policy, states, grid.gamma)
     return {
         "D": policy.model.encoder.D, "bellman_error_mean": float(bellman_error(policy, states, grid.gamma).mean()),
         "promised_mean": float(promised.mean()), "earned_mean": float(real.mean()),

@@ -69,7 +69,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
             raise FedQHDError(f"seeds={seed} is not possible: it must be from 0 to 99, the others are for tuning")
     return Plan(
         presets=args.preset, methods=args.methods, envs=args.envs, settings=args.settings, seeds=args.seeds,
-        out=Path(args.out), tuned=Path(args.tuned), others=parse_set(args.set),
+        out=Path(args.out), tuned=Path(args.tuned), overrides=parse_set(args.set),
     )  # fmt: skip
 
 
@@ -136,9 +136,13 @@ def list_studies(console: Console, results: Path) -> None:
     for title in ("study", "core-hours", ""):
         table.add_column(title, justify="right" if title == "core-hours" else "left", no_wrap=title != "")
     for study in every():
-        measured = archive.core_hours(study.places)
+        measured = archive.core_hours(study.run_folders)
         hours = (
-            f"runs of {study.shares}" if study.shares else f"{measured:.1f}" if measured else f"about {study.hours:g}"
+            f"runs of {study.runs_from}"
+            if study.runs_from
+            else f"{measured:.1f}"
+            if measured
+            else f"about {study.hours:g}"
         )
         table.add_row(study.name, hours, study.about)
     console.print(table)

@@ -5,7 +5,7 @@ const Charts = (() => {
   const WHOLE = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap(k => [k, 2 * k, 5 * k]);
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const ink = () => css("--ink"), soft = () => css("--soft"), rule = () => css("--line"), paper = () => css("--paper");
-  const paint = color => color === "#000000" ? ink() : color; // black could not be seen on a dark page
+  const paint = color => color === "#000000" ? ink() : color; // black would be invisible on a dark page
   const digits = v => v === 0 ? "0" : Math.abs(v) >= 1e6 || Math.abs(v) < 1e-3 ? v.toExponential(1)
     : Number(v.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 });
   const number = v => v == null ? "" : digits(v).replace("-", "−");
@@ -21,7 +21,7 @@ const Charts = (() => {
   }
   const within = (values, low, high) => values.filter(v => v >= low * 0.9999 && v <= high * 1.0001);
 
-  /* From where to where the axis of values goes, for data from low to high. */
+  /* The range of the value axis for data from low to high. */
   function valueRange(axis, low, high, withZero) {
     if (low == null) return [null, null];
     const [least, most] = axis.bounds;
@@ -119,7 +119,7 @@ const Charts = (() => {
   const lineColumns = ({ x, lines }) =>
     [x, ...lines.filter(l => l.high.length).flatMap(l => [l.high, l.low]), ...lines.map(l => l.y)];
 
-  /* A colour with stripes. */
+  /* A striped fill of one colour. */
   function hatch(u, color) {
     const side = 7 * devicePixelRatio, tile = document.createElement("canvas"), ctx = tile.getContext("2d");
     tile.width = tile.height = side;
@@ -180,7 +180,7 @@ const Charts = (() => {
       if (b.texts.length) label(ctx, bbox, ratio, box, b.texts[i]);
     })));
     const ends = chart.bars.flatMap(b => [...b.low, ...b.high]).filter(v => v != null);
-    /* How far the axis must go for the text at the end of each bar to fit; the names take about 160 pixels. */
+    /* The end of the axis at which the texts at the ends of all bars fit; the names take about 160 pixels. */
     const room = u => Math.max(0, ...chart.bars.flatMap(b => b.texts.map((text, i) =>
       b.values[i] / Math.max(0.4, 1 - (6.5 * text.length + 10) / (u.width - 160)))));
     const range = (u, a, b) => a == null ? [0, 1]
@@ -214,7 +214,7 @@ const Charts = (() => {
   }
   const shape = chart => JSON.stringify([chart.kind, chart.lines?.map(l => [l.label, l.color, l.high.length > 0])]);
 
-  /* Draw the chart of an element, or adapt what is drawn to the element's width; nothing while it has none. */
+  /* Draw the chart of an element, or resize it to the width of the element; do nothing while the element is hidden. */
   function draw(place) {
     if (!place.clientWidth || place.plot?.width === place.clientWidth) return;
     if (place.plot) { place.plot.setSize(size(place)); return; }
@@ -224,7 +224,7 @@ const Charts = (() => {
     place.plot = new uPlot(settings, columns(place.chart), place);
   }
   function clear(place) { place.plot?.destroy(); place.plot = null; }
-  /* Show a chart in an element; one with the same lines as the chart before it only brings new values. */
+  /* Show a chart in an element. If it has the same lines as the chart before it, only the values are replaced. */
   function show(place, chart) {
     const isSame = place.plot && shape(place.chart) === shape(chart);
     place.chart = chart;

@@ -21,7 +21,7 @@ addEventListener("hashchange", follow);
 follow();
 for (const figure of document.querySelectorAll("figure.chart"))
   Charts.show(figure.querySelector(".plot"), JSON.parse(figure.querySelector("script").textContent));
-// On paper there are no tabs, so that all charts are needed.
+// A printed page has no tabs, so all charts must be drawn.
 addEventListener("beforeprint", () => {
   for (const panel of document.querySelectorAll("[role=tabpanel]")) panel.hidden = false;
   document.querySelectorAll(".plot").forEach(Charts.draw);

@@ -1,4 +1,4 @@
-"""The federation gap as the number of anchors m passes the dimension D."""
+"""The federation gap over the number of anchors m, for fewer and more anchors than the dimension D."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from fedqhd.studies.ablation_study import Ablation, Pairs
 
 ANCHORS = [(512, m) for m in (51, 128, 256, 384, 512, 640, 768, 1024, 2048)]
 UNTRAINED = (384, 640, 768)
+"""The numbers of anchors that are measured without training only."""
 
 
 class AblationAnchors(Ablation):
-    """Over m, with anchors of random rollouts and with uniform ones, whose features are of full rank."""
+    """The ablation over m, with anchors from random rollouts and with uniform ones, whose features have full rank."""
 
     name = "ablation-anchors"
     rank = 6

@@ -1,4 +1,4 @@
-"""The federation gap as the dimension D grows, with m = 4D anchors."""
+"""The federation gap over the dimension D, with m = 4D anchors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DIMENSIONS = [(D, 4 * D) for D in (16, 32, 64, 128, 256, 512, 1024, 2048)]
 
 
 class AblationDim(Ablation):
-    """Over D; its table has the slopes."""
+    """The ablation over D; its table shows the slopes."""
 
     name = "ablation-dim"
     rank = 5
@@ -24,13 +24,13 @@ class AblationDim(Ablation):
 
     def table(self, rows: Rows) -> list[str]:
         body = []
-        for title, own in groups(rows, self.over).items():
-            seeds = len({r["seed"] for r in own})
-            few = f", {seeds} of {len(self.seeds)} seeds" if seeds < len(self.seeds) else ""
-            for label, (b, low, high) in slopes_of(own).items():
+        for title, shown in groups(rows, self.over).items():
+            seeds = len({r["seed"] for r in shown})
+            mark = f", {seeds} of {len(self.seeds)} seeds" if seeds < len(self.seeds) else ""
+            for label, (b, low, high) in slopes_of(shown).items():
                 if "gap_rms" in label:
                     text = f"{b:.2f} [{low:.2f}, {high:.2f}]"
-                    body.append([f"{title}{few}", label.replace("gap_rms, ", ""), text, commits_of(own)])
+                    body.append([f"{title}{mark}", label.replace("gap_rms, ", ""), text, commits_of(shown)])
         return ["## Ablations over D and m", "",
                 "Slope of the federation gap (root mean square, held-out anchors) over D in double logarithms; the "
                 "paper",

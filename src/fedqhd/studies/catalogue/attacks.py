@@ -1,4 +1,4 @@
-"""Attack x aggregator x share of liars on CartPole with different encoders: what the honest clients reach."""
+"""Returns of honest clients under attack, by aggregation rule and share of liars, on CartPole."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ BASE = {
     "anchors": 300, "episodes": 120, "eval_episodes": 5,
 }  # fmt: skip
 LAST = 50
+"""The number of last episodes over which returns are averaged."""
 HELD = 0.95
+"""The share of the return without attacks from which on a rule counts as robust."""
 CELLS = [("none", 0.0), *((attack, share) for share in (0.2, 0.4) for attack in ATTACKS)]
 
 
 class Attacks(Study):
-    """A row for every attack, share of liars, rule of aggregation and seed."""
+    """A row for each attack, share of liars, aggregation rule and seed."""
 
     name = "attacks"
     rank = 15
@@ -32,26 +34,28 @@ class Attacks(Study):
     key = ("attack", "share", "aggregate", "seed")
 
     def job(self, plan: Plan, attack: str, share: float, aggregate: str, seed: int) -> Job:
+        """Return one run."""
         lying = {"attack": attack, "liars": share} if share else {}
-        own = {**BASE, **lying, "aggregate": aggregate, **plan.others}
+        settings = {**BASE, **lying, "aggregate": aggregate, **plan.overrides}
         name = f"{attack} {share:.0%}, {aggregate}, seed {seed}"
-        return plan.job(f"{self.name}/{attack}-{share}-{aggregate}", own, seed, name, self.name)
+        return plan.job(f"{self.name}/{attack}-{share}-{aggregate}", settings, seed, name, self.name)
 
-    def wanted(self, seeds: Sequence[int]) -> list[tuple[str, float, str, int]]:
+    def combinations(self, seeds: Sequence[int]) -> list[tuple[str, float, str, int]]:
+        """Return all combinations of attack, share of liars, rule and seed."""
         return [(*cell, rule, seed) for seed, cell, rule in product(seeds, CELLS, RULES)]
 
     def jobs(self, plan: Plan) -> list[Job]:
-        return [self.job(plan, *wanted) for wanted in self.wanted(plan.seeds or self.seeds)]
+        return [self.job(plan, *case) for case in self.combinations(plan.seeds or self.seeds)]
 
     def rows(self, plan: Plan) -> list[Row]:
         seeds = sorted({*(plan.seeds or ()), *self.seeds})
-        found = ((wanted, finished([self.job(plan, *wanted)])) for wanted in self.wanted(seeds))
+        found = ((case, finished([self.job(plan, *case)])) for case in self.combinations(seeds))
         return [
-            {**dict(zip(self.key, wanted, strict=True)), **self.of_honest(runs[0])} for wanted, runs in found if runs
+            {**dict(zip(self.key, case, strict=True)), **self.honest_outcome(runs[0])} for case, runs in found if runs
         ]
 
-    def of_honest(self, run: Run) -> Row:
-        """What the clients that do not lie have reached."""
+    def honest_outcome(self, run: Run) -> Row:
+        """Return what the honest clients of a run reached, and whose replies were left out."""
         liars = run.summary.get("liars", [])
         honest = [i for i in range(run.summary["clients"]) if i not in liars]
         return {
@@ -61,8 +65,8 @@ class Attacks(Study):
             "left_out": run.summary["replies"]["left out"], "commit": run.summary["commit"],
         }  # fmt: skip
 
-    def meant(self, row: Mapping[str, Any]) -> int:
-        return 1  # a row is of one seed
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
+        return 1  # each seed has its own row
 
     def order(self, row: Mapping[str, Any]) -> Any:
         return row["seed"], CELLS.index((row["attack"], row["share"])), list(RULES).index(row["aggregate"])

@@ -1,5 +1,7 @@
-"""Least-squares learning against the paper: how soon its 600-episode return of FedQHD is passed, and that no run
-diverges, on twenty seeds of each environment."""
+"""Least-squares learning: how soon it passes the return that the paper's FedQHD has after 600 episodes.
+
+Twenty seeds of each environment also show that no run diverges.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,27 @@ from fedqhd.studies.stats import iqm
 from fedqhd.studies.study import Row, Rows, Run, column, command, commits
 
 REPORTED = 10
+"""The number of seeds that count for `passed` and the interquartile mean."""
 SEEDS = {"homogeneous": range(20), "heterogeneous": range(REPORTED)}
-"""No divergence is shown on twenty seeds of each environment; with different encoders the ten reported ones are run."""
+"""Twenty seeds with one encoder show that no run diverges; with different encoders, only the reported seeds are run."""
 WITHIN = {"CartPole-v1": 200, "Acrobot-v1": 200, "MountainCar-v0": 200, "LunarLander-v3": 400}
-"""Within how many episodes to pass what the paper's FedQHD has after 600."""
+"""The number of episodes within which to pass the return that the paper's FedQHD has after 600."""
 
 
 def goal_of(env: str, setting: str) -> float:
-    """What the paper's FedQHD has after 600 episodes."""
+    """Return the return of the paper's FedQHD after 600 episodes."""
     published = paper.final_return(paper.FEDQHD, env, setting)
     assert published
     return published["mean"]
 
 
 def passed(curves: Array, goal: float) -> int | None:
-    """The first episode by which the interquartile mean over seeds of the last LAST episodes is above the goal."""
+    """Return the first episode at which the mean of the last LAST episodes exceeds a goal, or None if it never does.
+
+    Args:
+        curves: The returns of each seed, averaged over clients, (seeds, episodes); their interquartile mean counts.
+        goal: The return to exceed.
+    """
     total = np.cumsum(np.pad(curves, ((0, 0), (1, 0))), axis=1)
     above = np.flatnonzero(iqm((total[:, LAST:] - total[:, :-LAST]) / LAST, axis=0) > goal)
     return int(above[0]) + LAST if len(above) else None
@@ -52,20 +60,20 @@ class ClosedForm(CellStudy):
         for env, setting in product(WITHIN, SETTINGS)
     }
 
-    def seeds_of(self, own: Settings) -> Sequence[int]:
-        return SEEDS[own["setting"]]
+    def seeds_of(self, settings: Settings) -> Sequence[int]:
+        return SEEDS[settings["setting"]]
 
-    def meant(self, row: Mapping[str, Any]) -> int:
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
         return len(self.seeds_of(row))
 
-    def row(self, cell: str, own: Settings, runs: Sequence[Run]) -> Row:
-        goal = goal_of(own["env"], own["setting"])
+    def row(self, cell: str, settings: Settings, runs: Sequence[Run]) -> Row:
+        goal = goal_of(settings["env"], settings["setting"])
         reported = [run for run in runs if run.seed < REPORTED]
         last = column(runs, "final_return", 1)
         return {
-            "env": own["env"], "setting": own["setting"], "command": command(own), "commit": commits(runs),
-            "seeds": [run.seed for run in runs], "paper": goal, "episodes": own["episodes"],
-            "passed_at": passed(np.stack([run.curve() for run in reported]), goal),
+            "env": settings["env"], "setting": settings["setting"], "command": command(settings),
+            "commit": commits(runs), "seeds": [run.seed for run in runs], "paper": goal,
+            "episodes": settings["episodes"], "passed_at": passed(np.stack([run.curve() for run in reported]), goal),
             "iqm": round(float(iqm(np.array(last[: len(reported)]))), 1), "last_100": last,
             "greedy_return": column(runs, "greedy_return", 1), "fit_alarms": column(runs, "fit_alarms"),
             "cpu_seconds": column(runs, "cpu_seconds", 0),

@@ -1,4 +1,4 @@
-"""Where the time of the main table's runs went, what travelled, and how soon each method has the paper's return."""
+"""The costs of the main table's runs: time by part, bytes exchanged, and CPU time until the paper's return."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ import numpy as np
 from fedqhd.runs.outcome import passed
 from fedqhd.runs.rounds_log import cpu_seconds_until
 from fedqhd.studies import paper
-from fedqhd.studies.catalogue.main import main_jobs, place_of, runs_of
-from fedqhd.studies.main_table import meant, name
-from fedqhd.studies.markdown import markdown, of
+from fedqhd.studies.catalogue.main import main_jobs, row_order, runs_of
+from fedqhd.studies.main_table import expected_seeds, name
+from fedqhd.studies.markdown import markdown, select
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
-from fedqhd.studies.presets import Cell, cells, given
+from fedqhd.studies.presets import Cell, cell_settings, cells
 from fedqhd.studies.study import Row, Rows, Run, Study, commits
 
 CELLS = cells()
 
 
 def until(cell: Cell, runs: Sequence[Run]) -> Row:
-    """CPU seconds until the last 100 episodes have the return that the paper's FedQHD has in the end, median of the
-    seeds; who does not get there has at least spent what it has spent."""
+    """Measure how soon runs reach the final return of the paper's FedQHD over their last 100 episodes.
+
+    Returns:
+        That return, the median over runs of the CPU seconds until it, and how many runs reached it. A run that did not
+        counts with all its CPU seconds.
+    """
     published = paper.final_return(paper.FEDQHD, cell.env, cell.setting)
     assert published
     goal, seconds, reached = published["mean"], [], 0
@@ -36,12 +40,12 @@ def until(cell: Cell, runs: Sequence[Run]) -> Row:
 
 
 class Cost(Study):
-    """A row for each cell of the main table, of the main table's own runs."""
+    """Costs: a row for each cell of the main table, made from the runs of the main table."""
 
     name = "cost"
     rank = 4
     about = "where the time of the main table's runs went, on three seeds or more, and what travelled"
-    shares = "main"
+    runs_from = "main"
     key = ("preset", "method", "env", "setting")
     in_results = True
     in_all = True
@@ -49,9 +53,9 @@ class Cost(Study):
     def jobs(self, plan: Plan) -> list[Job]:
         return main_jobs(replace(plan, seeds=plan.seeds or self.seeds))
 
-    def used(self, plan: Plan) -> list[Job]:
-        """Further seeds count, but are not run."""
-        return [*self.jobs(plan), *main_jobs(plan.complete())]
+    def source_jobs(self, plan: Plan) -> list[Job]:
+        """Include finished runs of all seeds, although only some seeds are run for this study."""
+        return [*self.jobs(plan), *main_jobs(plan.with_all_seeds())]
 
     def rows(self, plan: Plan) -> list[Row]:
         rows = []
@@ -60,24 +64,26 @@ class Cost(Study):
                 runs = runs_of(plan, preset, cell)
                 if not runs:
                     continue
-                every = [run.summary for run in runs]
-                split = mean(*every[0]["split_seconds"], rows=[s["split_seconds"] for s in every])
+                summaries = [run.summary for run in runs]
+                split = mean(*summaries[0]["split_seconds"], rows=[s["split_seconds"] for s in summaries])
                 rows.append({
-                    "preset": preset, **given(cell), "seeds": len(runs),
-                    **mean("cpu_seconds", "wall_seconds", rows=every), "split_seconds": split,
-                    **mean("bytes_up_per_round", "bytes_down_per_round", "updates", "env_steps", rows=every),
+                    "preset": preset, **cell_settings(cell), "seeds": len(runs),
+                    **mean("cpu_seconds", "wall_seconds", rows=summaries), "split_seconds": split,
+                    **mean("bytes_up_per_round", "bytes_down_per_round", "updates", "env_steps", rows=summaries),
                     "paper_minutes": paper.minutes(*cell), "until": until(cell, runs), "commit": commits(runs),
                 })  # fmt: skip
         return rows
 
-    def meant(self, row: Mapping[str, Any]) -> int:
-        return meant(row)
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
+        return expected_seeds(row)
 
     def order(self, row: Mapping[str, Any]) -> Any:
-        return place_of(row)
+        return row_order(row)
 
     def table(self, rows: Rows) -> list[str]:
-        rows = sorted(of(rows, preset="tuned"), key=lambda r: CELLS.index(Cell(r["method"], r["env"], r["setting"])))
+        rows = sorted(
+            select(rows, preset="tuned"), key=lambda r: CELLS.index(Cell(r["method"], r["env"], r["setting"]))
+        )
         body = []
         for r in rows:
             split = r["split_seconds"]
@@ -94,15 +100,16 @@ class Cost(Study):
 
 
 def mean(*names: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the mean over rows of each named value."""
     return {k: round(float(np.mean([s[k] for s in rows])), 2) for k in names}
 
 
 def until_table(rows: Rows) -> list[str]:
-    """Each method's CPU seconds to the paper's return, in a line for each cell."""
+    """Return the table of CPU seconds until the paper's return: a line for each cell, a column for each method."""
     methods = list(dict.fromkeys(r["method"] for r in rows))
     body = []
     for env, setting in dict.fromkeys((r["env"], r["setting"]) for r in rows):
-        here = {r["method"]: r["until"] for r in of(rows, env=env, setting=setting)}
+        here = {r["method"]: r["until"] for r in select(rows, env=env, setting=setting)}
         texts = []
         for u in map(here.get, methods):
             missed = f" ({u['runs'] - u['reached']} of {u['runs']} not)" if u and u["reached"] < u["runs"] else ""

@@ -1,4 +1,4 @@
-"""Learning curves, of the main table's runs."""
+"""Learning curves of the runs of the main table."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 import numpy as np
 
 from fedqhd.runs.outcome import smooth
-from fedqhd.studies.catalogue.main import main_jobs, place_of, runs_of
-from fedqhd.studies.main_table import meant
+from fedqhd.studies.catalogue.main import main_jobs, row_order, runs_of
+from fedqhd.studies.main_table import expected_seeds
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
-from fedqhd.studies.presets import given
+from fedqhd.studies.presets import cell_settings
 from fedqhd.studies.stats import band
 from fedqhd.studies.study import Row, Run, Study
 
 DRAWN = ("CartPole-v1", "LunarLander-v3")
-"""The environments of which the paper draws learning curves; others are drawn where they have been run."""
+"""The environments whose learning curves are in the paper. Others are drawn if their runs have finished."""
 SMOOTH, EVERY = 20, 5
-"""Of a learning curve: episodes that a point is the mean of, and between two points."""
+"""The number of episodes that a point averages, and the distance between two points."""
 
 
 class Curves(Study):
-    """The training return as it rises: smoothed, mean of the clients, interquartile mean and interval of the seeds."""
+    """Training returns over episodes, smoothed and averaged over clients, with an interval over seeds."""
 
     name = "curves"
     rank = 3
     about = "learning curves on CartPole and LunarLander, and of all other runs of the main table that are there"
-    shares = "main"
+    runs_from = "main"
     key = ("preset", "method", "env", "setting")
     in_results = True
     in_all = True
@@ -38,22 +38,22 @@ class Curves(Study):
         envs = [e for e in plan.envs if e in DRAWN] or plan.envs
         return main_jobs(replace(plan, presets=plan.presets[:1], envs=envs))
 
-    def used(self, plan: Plan) -> list[Job]:
-        return [*self.jobs(plan), *main_jobs(plan.complete())]
+    def source_jobs(self, plan: Plan) -> list[Job]:
+        return [*self.jobs(plan), *main_jobs(plan.with_all_seeds())]
 
     def rows(self, plan: Plan) -> list[Row]:
         found = ((preset, cell, runs_of(plan, preset, cell)) for preset in plan.presets for cell in plan.cells)
-        return [{"preset": p, **given(c), "seeds": len(runs), **curve(runs)} for p, c, runs in found if runs]
+        return [{"preset": p, **cell_settings(c), "seeds": len(runs), **curve(runs)} for p, c, runs in found if runs]
 
-    def meant(self, row: Mapping[str, Any]) -> int:
-        return meant(row)
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
+        return expected_seeds(row)
 
     def order(self, row: Mapping[str, Any]) -> Any:
-        return place_of(row)
+        return row_order(row)
 
 
 def curve(runs: list[Run]) -> Row:
-    """The points of a curve with its interval, over the seeds."""
+    """Return the points of a learning curve and its interval over the seeds of the runs."""
     every = [smooth(np.nanmean(run.returns(), axis=0), SMOOTH)[EVERY - 1 :: EVERY] for run in runs]
     values, low, high = band(np.array([y[: min(map(len, every))] for y in every]))
     rounded = {name: [round(float(v), 1) for v in y] for name, y in (("iqm", values), ("lo", low), ("hi", high))}

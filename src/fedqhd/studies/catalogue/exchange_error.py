@@ -1,6 +1,8 @@
-"""Why different encoders may do no better together than alone: the same clients with anchors of random rollouts, with
-anchors that follow the teacher, and on their own; how far from the teacher each federated client is, as `fedqhd gap`
-measures it."""
+"""Why clients with different encoders may do no better together than alone.
+
+The same clients are trained with anchors from random rollouts, with anchors that follow the teacher, and independently.
+For federated clients, the distance from the teacher is measured as `fedqhd gap` does.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from fedqhd.gap.measure import measure_gap
 from fedqhd.runs import exchange
-from fedqhd.studies.markdown import commits_of, of
+from fedqhd.studies.markdown import commits_of, select
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
 from fedqhd.studies.study import Row, Rows, Run, Study, command, finished
@@ -38,16 +40,18 @@ greedy action is not the teacher's. Returns are means of seeds; each seed and cl
 
 
 def settings(env: str, cell: str) -> dict[str, Any]:
+    """Return the settings of a cell; `cell` is a key of CELLS."""
     return {"env": env, "setting": "heterogeneous", "learner": "least-squares", **COMMON[env], **CELLS[cell]}
 
 
 def exchange_job(plan: Plan, env: str, cell: str, seed: int) -> Job:
-    own = {**settings(env, cell), **plan.others}
-    return plan.job(f"exchange-error/{env}-{cell}", own, seed, f"{env} {cell}, seed {seed}")
+    """Return one run; `cell` is a key of CELLS."""
+    used = {**settings(env, cell), **plan.overrides}
+    return plan.job(f"exchange-error/{env}-{cell}", used, seed, f"{env} {cell}, seed {seed}")
 
 
 class ExchangeError(Study):
-    """A row for every environment, kind of anchors and seed."""
+    """A row for each environment, source of anchors and seed."""
 
     name = "exchange-error"
     rank = 19
@@ -57,14 +61,15 @@ class ExchangeError(Study):
     key = ("env", "cell", "seed")
     measures = True
 
-    def wanted(self, plan: Plan, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
+    def combinations(self, plan: Plan, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
+        """Return all combinations of environment, cell and seed that the plan includes."""
         return [(env, cell, seed) for env, seed, cell in product(COMMON, seeds, CELLS) if env in plan.envs]
 
     def jobs(self, plan: Plan) -> list[Job]:
-        return [exchange_job(plan, *wanted) for wanted in self.wanted(plan, plan.seeds or self.seeds)]
+        return [exchange_job(plan, *case) for case in self.combinations(plan, plan.seeds or self.seeds)]
 
     def measure(self, run: Run) -> Any:
-        """The distances of each client; a client that stays alone has none."""
+        """Return the distances of all clients from the teacher, by source of states; empty for independent clients."""
         if not exchange.path_of(run.job.folder).exists():
             return {}
         clients = measure_gap(run.job.folder, episodes=5)["clients"]
@@ -77,24 +82,24 @@ class ExchangeError(Study):
 
     def rows(self, plan: Plan) -> list[Row]:
         rows = []
-        for env, cell, seed in self.wanted(plan, sorted({*(plan.seeds or ()), *self.seeds})):
+        for env, cell, seed in self.combinations(plan, sorted({*(plan.seeds or ()), *self.seeds})):
             for run in finished([exchange_job(plan, env, cell, seed)]):
                 if (found := run.measured(self.name)) is None:
                     continue
-                own = {**settings(env, cell), **plan.others, "seed": seed}
+                used = {**settings(env, cell), **plan.overrides, "seed": seed}
                 rows.append({
-                    "env": env, "cell": cell, "seed": seed, "command": command(own),
+                    "env": env, "cell": cell, "seed": seed, "command": command(used),
                     "final_return": run.summary["final_return"], "greedy_return": run.summary["greedy_return"],
                     **found, "commit": run.summary["commit"],
                 })  # fmt: skip
         return rows
 
-    def meant(self, row: Mapping[str, Any]) -> int:
-        return 1  # a row is of one seed
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
+        return 1  # each seed has its own row
 
     def table(self, rows: Rows) -> list[str]:
-        groups = {(e, c): of(rows, env=e, cell=c) for e, c in product(COMMON, CELLS)}
-        lines = [line(*key, mine) for key, mine in groups.items() if mine]
+        groups = {(e, c): select(rows, env=e, cell=c) for e, c in product(COMMON, CELLS)}
+        lines = [line(*key, group) for key, group in groups.items() if group]
         return [
             HEADER.format(commit=commits_of(rows), learner="`--learner least-squares`"),
             *lines,
@@ -106,6 +111,8 @@ class ExchangeError(Study):
 
 
 def line(env: str, cell: str, rows: Rows) -> str:
+    """Return the line of the table for one environment and cell."""
+
     def middle(key: str) -> str:
         value = np.median([x for r in rows for x in r[key]])
         return f"{value:.0f}" if value >= 100 else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""Whether hypervectors that are kept as int8 cost any return: the same runs with float32, seed by seed."""
+"""Whether storing hypervectors as int8 instead of float32 lowers the return: the same runs with both, seed by seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedqhd.studies.study import Row, Rows, Run, column, command, commits
 
 MEASURED = ("final_return", "greedy_return", "cpu_seconds")
 LEARNERS = ("replay", "least-squares")
-KEPT = ("int8", "float32")
+STORED_AS = ("int8", "float32")
 EPISODES = 300
 
 
@@ -29,13 +29,13 @@ class Features(CellStudy):
     seeds = range(10)
     key = ("env", "learner", "features")
     cells = {  # noqa: RUF012
-        f"{env}, {learner}, {kept}": {"env": env, "learner": learner, "features": kept, "episodes": EPISODES}
-        for env, learner, kept in product(WITHIN, LEARNERS, KEPT)
+        f"{env}, {learner}, {stored}": {"env": env, "learner": learner, "features": stored, "episodes": EPISODES}
+        for env, learner, stored in product(WITHIN, LEARNERS, STORED_AS)
     }
 
-    def row(self, cell: str, own: Settings, runs: Sequence[Run]) -> Row:
+    def row(self, cell: str, settings: Settings, runs: Sequence[Run]) -> Row:
         return {
-            **{k: own[k] for k in self.key}, "command": command(own),
+            **{k: settings[k] for k in self.key}, "command": command(settings),
             **{k: column(runs, k, 1) for k in MEASURED}, "seeds": [run.seed for run in runs], "commit": commits(runs),
         }  # fmt: skip
 
@@ -57,14 +57,14 @@ class Features(CellStudy):
         ]
         found = {(r["env"], r["learner"], r["features"]): r for r in rows}
         for env, learner in dict.fromkeys((r["env"], r["learner"]) for r in rows):
-            rounded, full = (found.get((env, learner, kept)) for kept in KEPT)
+            rounded, full = (found.get((env, learner, stored)) for stored in STORED_AS)
             if rounded and full:
                 lines.append(f"| {env} | {learner} | {' | '.join(self.compared(rounded, full))} |")
         commands = [f"{row['command']}   # commit {row['commit']}" for row in rows]
         return [*lines, *commands_text(commands, f"0 to {self.seeds[-1]}")]
 
     def compared(self, rounded: Mapping[str, Any], full: Mapping[str, Any]) -> list[str]:
-        """The numbers of a line; the difference is of the seeds that both have."""
+        """Return the cells of a line of the table; the difference is over the seeds that both rows have."""
         both = [seed for seed in full["seeds"] if seed in rounded["seeds"]]
         mine, theirs = ([r["final_return"][r["seeds"].index(seed)] for seed in both] for r in (rounded, full))
         lost = np.subtract(mine, theirs)

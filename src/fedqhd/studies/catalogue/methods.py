@@ -1,4 +1,4 @@
-"""All methods side by side on CartPole, in half the paper's episodes: one seed, a first look."""
+"""A first comparison of all methods on CartPole, with one seed and half of the paper's episodes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ WIDTHS = {"widths": [64, 128, 256]}
 
 
 def different(method: str, **others: Any) -> dict[str, Any]:
+    """Return the settings of a method whose clients have different encoders or networks."""
     return {**DIFFERENT, "method": method, **others}
 
 

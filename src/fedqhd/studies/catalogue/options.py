@@ -1,4 +1,4 @@
-"""What certainty is worth: precision-weighted teachers and an optimism bonus beside plain least squares."""
+"""The value of uncertainty estimates: precision-weighted teachers and an optimism bonus beside plain least squares."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from fedqhd.studies.study import Row, Rows, Run, column, command, commits
 
 OPTIONS = {"plain": {}, "precision": {"weights": "precision"}, "bonus": {"explore": "bonus"}}
 MARKS, BEFORE = (100, 200, 600), 50
+"""The episodes at which returns are measured, and how many episodes before each are averaged."""
 
 
 def returns_at(run: Run, mark: int) -> float:
-    """The mean training return of the BEFORE episodes before a mark, or before the end of a shorter run."""
+    """Return the mean training return of the BEFORE episodes before an episode, or before the end of a shorter run."""
     return round(float(run.curve()[:mark][-BEFORE:].mean()), 1)
 
 
@@ -39,10 +40,10 @@ class Options(CellStudy):
         for env, setting, (option, more) in product(WITHIN, SETTINGS, OPTIONS.items())
     }  # fmt: skip
 
-    def row(self, cell: str, own: Settings, runs: Sequence[Run]) -> Row:
+    def row(self, cell: str, settings: Settings, runs: Sequence[Run]) -> Row:
         return {
-            "env": own["env"], "setting": own["setting"], "option": cell.split(", ")[-1], "command": command(own),
-            "commit": commits(runs), "seeds": [run.seed for run in runs],
+            "env": settings["env"], "setting": settings["setting"], "option": cell.split(", ")[-1],
+            "command": command(settings), "commit": commits(runs), "seeds": [run.seed for run in runs],
             "returns": {str(mark): [returns_at(run, mark) for run in runs] for mark in MARKS},
             "fit_alarms": column(runs, "fit_alarms"), "greedy_return": column(runs, "greedy_return", 1),
             "cpu_seconds": column(runs, "cpu_seconds", 0),

@@ -1,6 +1,6 @@
-"""Environments of other packages with nothing tuned for them, beside random play.
+"""Environments of other packages, without any tuning, beside random play.
 
-Most are in examples/environments.py: run it from a checkout of the repository.
+Most are defined in examples/environments.py, so the study must be run from a checkout of the repository.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fedqhd.studies.study import Row, Rows, Run
 
 COMMON = {"setting": "heterogeneous", "clients": 3, "dims": [300, 500, 800], "round_episodes": 10}
 EPISODES = 30
-"""Of random play."""
+"""The number of episodes of random play."""
 
 
 def random_return(env_id: str) -> float:
-    """The mean return of actions drawn at random."""
+    """Return the mean return of random play."""
     env, rng, returns = make_env(env_id), np.random.default_rng(0), np.zeros(EPISODES)
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     for k in range(EPISODES):
@@ -33,7 +33,7 @@ def random_return(env_id: str) -> float:
 
 
 class OwnEnvs(CellStudy):
-    """A first look at environments that others wrote."""
+    """A first comparison with random play in environments of other packages."""
 
     name = "own-envs"
     rank = 18
@@ -57,11 +57,11 @@ class OwnEnvs(CellStudy):
         },
     }  # fmt: skip
 
-    def row(self, cell: str, own: Settings, runs: Sequence[Run]) -> Row:
-        """With the return of random play."""
-        return {**super().row(cell, own, runs), "random": round(random_return(own["env"]), 2)}
+    def row(self, cell: str, settings: Settings, runs: Sequence[Run]) -> Row:
+        """Return the row of a cell, with the return of random play."""
+        return {**super().row(cell, settings, runs), "random": round(random_return(settings["env"]), 2)}
 
     def introduction(self, rows: Rows) -> str:
-        """With what random play has in each environment."""
+        """Return the introduction, with the return of random play in each environment."""
         found = ", ".join(f"{r['cell']} {r['random']:.2f}" for r in rows)
         return f"{super().introduction(rows)} {found}."

@@ -1,4 +1,4 @@
-"""Twenty clients of which half take part in a round, with and without stragglers, late joiners and leavers."""
+"""Partial participation: half of twenty clients in each round, with and without stragglers, joiners and leavers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What hiding clients from the server costs in return: rounded replies, differential privacy, secure aggregation.
+"""The effect of privacy on returns: rounded replies, differential privacy and secure aggregation.
 
-CartPole with different encoders, five clients, 200 episodes in ten rounds. What it costs in time on machines of their
-own is for benchmarks/federation.py to say.
+Five clients with different encoders train on CartPole for 200 episodes in ten rounds. benchmarks/federation.py measures
+the cost in time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 
 class Privacy(CellStudy):
-    """Each way to hide something from the server, beside none and beside no federation."""
+    """A row for each privacy mechanism, for federation without privacy, and for no federation."""
 
     name = "privacy"
     rank = 17
@@ -41,10 +41,10 @@ class Privacy(CellStudy):
     hours = 0.1
     cells = {cell: {**BASE, **more} for cell, more in MORE.items()}  # noqa: RUF012
 
-    def row(self, cell: str, own: Settings, runs: Sequence[Run]) -> Row:
+    def row(self, cell: str, settings: Settings, runs: Sequence[Run]) -> Row:
         privacy = runs[0].summary.get("privacy", {})
         return {
-            "cell": cell, "command": command(own), "seeds": [run.seed for run in runs],
+            "cell": cell, "command": command(settings), "seeds": [run.seed for run in runs],
             "final_return": column(runs, "final_return", 1), "greedy_return": column(runs, "greedy_return", 1),
             "epsilon": privacy.get("epsilon") and round(privacy["epsilon"], 1), "delta": privacy.get("delta"),
             "cpu_seconds": column(runs, "cpu_seconds", 1),

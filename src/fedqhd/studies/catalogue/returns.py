@@ -1,4 +1,4 @@
-"""The returns that the package promises: every environment, and different encoders on CartPole."""
+"""The returns that the package promises: in every environment, and with different encoders on CartPole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DIFFERENT = {
 
 
 class Returns(CellStudy):
-    """Every environment with the settings of configs/, beside the return it is meant to reach."""
+    """Every environment with the settings of configs/, beside the return that it should reach."""
 
     name = "returns"
     rank = 9

@@ -1,7 +1,8 @@
-"""What is left of a policy when the numbers it is made of are damaged.
+"""Robustness: the returns of policies whose weights are damaged.
 
-A share of a hypervector's components is multiplied by 0, by -1, or by 1 + N(0, 1); since Q = Re(Phi^H W), that is the
-same as damage to rows of W. Or W is kept in fewer bits. A network's weights get the same treatment, one by one.
+A share of a hypervector's components is multiplied by 0, by -1, or by 1 + N(0, 1); since Q = Re(Phi^H W), this is the
+same as damage to rows of W. Alternatively, W is stored in fewer bits. The weights of a network are damaged one by one
+in the same way.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fedqhd.agents.policy import Policy, greedy_returns, load_policy
 from fedqhd.core import rng
 from fedqhd.core.protocols import Array, Model
 from fedqhd.studies.catalogue.main import main_job
-from fedqhd.studies.markdown import markdown, of
+from fedqhd.studies.markdown import markdown, select
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
 from fedqhd.studies.presets import ENVS, Cell, seeds
@@ -27,19 +28,24 @@ from fedqhd.studies.study import Row, Rows, Run, Study, commits, finished
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 BITS = (32, 8, 4, 2, 1)
 AMOUNTS: Mapping[str, Sequence[float]] = {"zeroed": SHARES, "flipped": SHARES[:6], "noised": SHARES, "bits": BITS}
+"""The amounts of each kind of damage: shares of components, or bits."""
 EPISODES = 10
+"""The number of greedy episodes for each return."""
 
 
-def factors(damage: str, share: float, n: int, own: np.random.Generator) -> Array:
-    """By what each of n components is multiplied."""
-    hit = own.permutation(n) < round(share * n)
-    by = {"zeroed": np.zeros(n), "flipped": -np.ones(n), "noised": 1.0 + own.normal(size=n)}[damage]
+def factors(damage: str, share: float, n: int, generator: np.random.Generator) -> Array:
+    """Return the factors by which n components are multiplied, (n,); `damage` is "zeroed", "flipped" or "noised"."""
+    hit = generator.permutation(n) < round(share * n)
+    by = {"zeroed": np.zeros(n), "flipped": -np.ones(n), "noised": 1.0 + generator.normal(size=n)}[damage]
     return np.where(hit, by, 1.0)
 
 
 def quantise(w: Array, bits: int) -> Array:
-    """The nearest of 2^bits - 1 values that are symmetric about 0 and reach the largest; one bit is the sign times the
-    mean magnitude. 32 bits are the weights as they are."""
+    """Round weights to 2^bits - 1 equidistant values from -max|w| to max|w|.
+
+    One bit keeps the sign, times the mean magnitude. With 32 bits or more, weights are returned unchanged. Real and
+    imaginary parts are rounded separately.
+    """
     if bits >= 32:
         return w
     if np.iscomplexobj(w):
@@ -51,28 +57,40 @@ def quantise(w: Array, bits: int) -> Array:
     return np.round(w / step) * step if step > 0 else w
 
 
-def damaged(model: Model, damage: str, amount: float, own: np.random.Generator) -> Model:
-    """A row of W is a component of the hypervector; a network's components are its weights."""
+def damaged(model: Model, damage: str, amount: float, generator: np.random.Generator) -> Model:
+    """Return a damaged copy of a model.
+
+    Args:
+        model: A readout, whose components are the rows of W, or a network, whose components are its weights.
+        damage: A kind of damage, a key of AMOUNTS.
+        amount: The share of components that are damaged, or the number of bits.
+        generator: Draws the components that are damaged.
+
+    Raises:
+        TypeError: If the model is of another kind.
+    """
 
     def treat(w: Array, components: tuple[int, ...]) -> Array:
         if damage == "bits":
             return quantise(w, int(amount)).astype(w.dtype)
-        by = factors(damage, amount, int(np.prod(components)), own)
+        by = factors(damage, amount, int(np.prod(components)), generator)
         return (w * by.reshape(components)).astype(w.dtype)
 
     if isinstance(model, Readout):
         return Readout(model.encoder, treat(model.W, (len(model.W), 1)))
     if isinstance(model, MLP):
         return MLP([(treat(w, w.shape).T, b) for w, b in model.layers])
-    raise TypeError(f"{type(model).__name__} has no components")
+    raise TypeError(f"model={type(model).__name__} cannot be damaged: a readout or a network is needed")
 
 
-def endure(policy: Policy, damage: str, amount: float, seed: int, episodes: int = EPISODES) -> float:
-    """Mean greedy return of a policy so damaged; which components are hit is drawn from the seed."""
-    own = rng.generator(seed, rng.PUBLIC, f"damage-{damage}")
-    hurt = Policy(damaged(policy.model, damage, amount, own), policy.scaler, policy.env, 0.0, policy.action_repeat)
-    env = hurt.make_env()
-    value = float(greedy_returns(hurt, env, episodes, seed, 0).mean())
+def damaged_return(policy: Policy, damage: str, amount: float, seed: int, episodes: int = EPISODES) -> float:
+    """Return the mean greedy return of a damaged policy; the seed determines episodes and damaged components."""
+    generator = rng.generator(seed, rng.PUBLIC, f"damage-{damage}")
+    worse = Policy(
+        damaged(policy.model, damage, amount, generator), policy.scaler, policy.env, 0.0, policy.action_repeat
+    )
+    env = worse.make_env()
+    value = float(greedy_returns(worse, env, episodes, seed, 0).mean())
     env.close()
     return value
 
@@ -82,32 +100,34 @@ DAMAGED = {
     "fedqhd, as in the paper": ("paper", "fedqhd"),
     "dqn": ("tuned", "fedavg-dqn"),
 }
-"""Whose policies are damaged, side by side, with one encoder or network for all: preset and method. The paper's readout
-is a sum of features of D = 10,000, ours as tuned the solution of equations in fewer."""
+"""The preset and method of the policies that are damaged, all with one encoder or network for all clients. In the
+paper's settings, the readout is a sum of features with D = 10,000; as tuned, it is a least-squares solution with fewer
+features."""
 SEEDS = 5
-"""At the most."""
+"""The largest number of seeds."""
 SHOWN = [("zeroed", 0.1), ("zeroed", 0.3), ("zeroed", 0.6), ("zeroed", 0.9), ("flipped", 0.1), ("flipped", 0.4),
          ("noised", 0.1), ("noised", 0.5), ("noised", 0.9), *(("bits", k) for k in (8, 4, 2, 1))]  # fmt: skip
 
 
 def seeds_of(env: str, model: str) -> Sequence[int]:
+    """Return the seeds whose policies are damaged; `model` is a key of DAMAGED."""
     preset, method = DAMAGED[model]
     return seeds(preset, Cell(method, env, "homogeneous"))[:SEEDS]
 
 
 def damaged_jobs(plan: Plan, env: str, model: str, chosen: Sequence[int]) -> list[Job]:
-    """The runs of the main table whose policies are damaged."""
+    """Return the runs of the main table whose policies are damaged."""
     preset, method = DAMAGED[model]
     return [main_job(plan, preset, Cell(method, env, "homogeneous"), seed) for seed in chosen]
 
 
 class Robustness(Study):
-    """Greedy returns of damaged policies, of each seed's first client."""
+    """Greedy returns of damaged policies, for the first client of each seed."""
 
     name = "robustness"
     rank = 8
     about = "policies of the main table with damaged hypervectors and fewer bits, beside a DQN's"
-    shares = "main"
+    runs_from = "main"
     key = ("env", "model", "damage", "amount")
     measures = True
     in_results = True
@@ -120,10 +140,10 @@ class Robustness(Study):
         return sorted(jobs, key=lambda job: job.config.seed)
 
     def measure(self, run: Run) -> Any:
-        """The greedy return of the first client's policy under every damage."""
+        """Return the greedy return of the first client's policy for each kind and amount of damage."""
         policy = load_policy(run.job.folder)
         return [
-            {"damage": damage, "amount": amount, "greedy_return": endure(policy, damage, amount, run.seed)}
+            {"damage": damage, "amount": amount, "greedy_return": damaged_return(policy, damage, amount, run.seed)}
             for damage, amounts in AMOUNTS.items() for amount in amounts
         ]  # fmt: skip
 
@@ -139,17 +159,17 @@ class Robustness(Study):
                              "commit": commits(runs)})  # fmt: skip
         return rows
 
-    def meant(self, row: Mapping[str, Any]) -> int:
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
         return len(seeds_of(row["env"], row["model"]))
 
     def table(self, rows: Rows) -> list[str]:
         body = []
-        for env, model in product([e for e in ENVS if of(rows, env=e)], DAMAGED):
-            own = of(rows, env=env, model=model)
-            here = {(r["damage"], r["amount"]): r["greedy_return"]["iqm"] for r in own}
+        for env, model in product([e for e in ENVS if select(rows, env=e)], DAMAGED):
+            group = select(rows, env=env, model=model)
+            here = {(r["damage"], r["amount"]): r["greedy_return"]["iqm"] for r in group}
             if here:
                 values = [f"{here[key]:.1f}" if key in here else "–" for key in (("zeroed", 0.0), *SHOWN)]
-                body.append([self.marked(f"{env}, {model}", min(own, key=lambda r: r["seeds"])), *values])
+                body.append([self.marked(f"{env}, {model}", min(group, key=lambda r: r["seeds"])), *values])
         heads = [f"{d} {a:.0%}" if d != "bits" else f"{a} bit{'s' * (a > 1)}" for d, a in SHOWN]
         return ["## Robustness of the representation", "",
                 "Greedy return (interquartile mean over seeds) of a client of FedQHD when a share of its hypervector's",

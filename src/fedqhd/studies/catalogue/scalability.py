@@ -1,4 +1,4 @@
-"""FedQHD as tuned for five clients, with other numbers of them."""
+"""FedQHD with different numbers of clients, with the settings that were tuned for five."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fedqhd.studies import paper
-from fedqhd.studies.markdown import interval_text, markdown, of
+from fedqhd.studies.markdown import interval_text, markdown, select
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
-from fedqhd.studies.presets import ENVS, Cell, cells, given, settings
+from fedqhd.studies.presets import ENVS, Cell, cell_settings, cells, settings
 from fedqhd.studies.stats import describe
 from fedqhd.studies.study import Row, Rows, Study, column, command, commits, finished
 
@@ -20,18 +20,21 @@ CLIENTS = (1, 2, 5, 20)
 SCALED = ("CartPole-v1", "LunarLander-v3")
 EPISODES = 500
 LAST = 30
-"""Episodes at the end that the paper's scalability is measured on."""
+"""The number of last episodes over which the return is averaged, as in the paper."""
 
 
 def scaled(plan: Plan, cell: Cell, clients: int) -> dict[str, Any]:
-    return {**settings("tuned", cell, plan.tuned), "episodes": EPISODES, **plan.others, "clients": clients}
+    """Return the settings of a run with a number of clients."""
+    return {**settings("tuned", cell, plan.tuned), "episodes": EPISODES, **plan.overrides, "clients": clients}
 
 
 def scaled_cells(plan: Plan) -> list[Cell]:
+    """Return the cells of the study that the plan includes."""
     return cells(["fedqhd"], [e for e in SCALED if e in plan.envs], plan.settings)
 
 
 def scalability_job(plan: Plan, cell: Cell, clients: int, seed: int) -> Job:
+    """Return one run with a number of clients."""
     name = f"{cell.env} {cell.setting}, N={clients}, seed {seed}"
     return plan.job(f"scalability/{cell.name}", scaled(plan, cell, clients), seed, name, f"N={clients} {cell.name}")
 
@@ -61,7 +64,7 @@ class Scalability(Study):
             last = [float(np.nanmean(run.returns()[:, -LAST:])) for run in runs]
             solved = paper.figures()["scalability"]["solved_threshold"][cell.env]
             rows.append({
-                **given(cell), "clients": clients, "seeds": len(runs), "episodes": runs[0].summary["episodes"],
+                **cell_settings(cell), "clients": clients, "seeds": len(runs), "episodes": runs[0].summary["episodes"],
                 "final_return": describe(last), "greedy_return": describe(column(runs, "greedy_return")),
                 "solved": round(float(np.mean(np.array(last) >= solved)), 2),
                 "cpu_seconds": round(float(np.mean(column(runs, "cpu_seconds"))), 1),
@@ -72,8 +75,8 @@ class Scalability(Study):
     def table(self, rows: Rows) -> list[str]:
         counts = sorted({r["clients"] for r in rows})
         body = []
-        for env, setting in product([e for e in ENVS if of(rows, env=e)], ("homogeneous", "heterogeneous")):
-            here = {r["clients"]: r for r in of(rows, env=env, setting=setting)}
+        for env, setting in product([e for e in ENVS if select(rows, env=e)], ("homogeneous", "heterogeneous")):
+            here = {r["clients"]: r for r in select(rows, env=env, setting=setting)}
             if here:
                 theirs = paper.figures()["scalability"]["gain_over_N1_percent"][env]
                 values = [self.cell(here.get(n)) for n in counts]
@@ -85,11 +88,12 @@ class Scalability(Study):
                 *markdown(["", *(f"N={n}" for n in counts), "gain", "the paper's gain"], body)]  # fmt: skip
 
     def cell(self, row: Mapping[str, Any] | None) -> str:
+        """Return the text of a cell of the table, a dash if there is no row."""
         return self.marked(interval_text(row["final_return"]), row) if row else "–"
 
 
 def gain(here: Mapping[int, Mapping[str, Any]], counts: list[int]) -> str:
-    """By how much the most clients are better than the fewest."""
+    """Return by how many per cent the largest number of clients is better than the smallest, as text."""
     if not {counts[0], counts[-1]} <= here.keys():
         return "–"
     first, last = (here[n]["final_return"]["iqm"] for n in (counts[0], counts[-1]))

@@ -13,7 +13,7 @@ from fedqhd.runs.commit import commit
 from fedqhd.studies import theory_claims as claims
 from fedqhd.studies.catalogue.ablation_dim import AblationDim
 from fedqhd.studies.catalogue.exchange_error import exchange_job
-from fedqhd.studies.markdown import commits_of, markdown, of
+from fedqhd.studies.markdown import commits_of, markdown, select
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
 from fedqhd.studies.study import Row, Rows, Run, Study, finished
@@ -27,32 +27,33 @@ BOUNDS = [
 ]
 SHOWN = ("gap", "I", "II", "III", "corrected", "B1", "B2")
 CLIENTS = {"MountainCar-v0": 4, "CartPole-v1": 0}
-"""Whose policy is checked in the place of Q*."""
+"""The client whose policy is checked in place of Q*, by environment."""
 
 
-def named(claim: str, case: str, values: Mapping[str, Any], seed: int | None = None) -> Row:
+def claim_row(claim: str, case: str, values: Mapping[str, Any], seed: int | None = None) -> Row:
+    """Return the row of a claim in one case; a seed of None means that nothing is drawn at random."""
     return {"claim": claim, "case": case, "seed": seed, **values}
 
 
 def computed() -> Iterator[Row]:
-    """Everything that needs no run."""
+    """Yield all rows that need no run."""
     for s in SEEDS:
-        yield named("invisibility", "", claims.invisibility(s), s)
-        yield named("zero gap", "", claims.zero_gap(s), s)
+        yield claim_row("invisibility", "", claims.invisibility(s), s)
+        yield claim_row("zero gap", "", claims.zero_gap(s), s)
     for m, s in product((50, 250, 500, 1000, 4000), SEEDS):
-        yield named("one client, D=500", f"m={m}", claims.counter_example(s, m), s)
+        yield claim_row("one client, D=500", f"m={m}", claims.counter_example(s, m), s)
     for source, lam in product(("rollout", "uniform"), (0.0, 1e-2)):
-        yield named("term II", f"{source}, lam={lam:g}", claims.amplification(source, lam))
+        yield claim_row("term II", f"{source}, lam={lam:g}", claims.amplification(source, lam))
     for env, D, m, lam, seed, source in BOUNDS:
         found = claims.bounds(env, D, m, lam, seed, source)
-        yield named("bounds", f"{env}, D={D}, m={m}, lam={lam:g}, {source}", found, seed)
-    yield named("angles", "", claims.angles(0), 0)
+        yield claim_row("bounds", f"{env}, D={D}, m={m}, lam={lam:g}, {source}", found, seed)
+    yield claim_row("angles", "", claims.angles(0), 0)
     for env in GRIDS:
-        yield named("reference", env, claims.q_star(env))
+        yield claim_row("reference", env, claims.q_star(env))
 
 
 class Theory(Study):
-    """A row for each claim, case and seed; two trained policies are checked like Q* itself."""
+    """A row for each claim, case and seed. Two trained policies are checked in the same way as Q* itself."""
 
     name = "theory"
     rank = 20
@@ -62,33 +63,33 @@ class Theory(Study):
     measures = True
 
     def jobs(self, plan: Plan) -> list[Job]:
-        """A run of each of two other studies."""
+        """Return one run of each of two other studies."""
         widest = AblationDim()
-        (own,) = widest.settings(plan)
+        (variant,) = widest.settings(plan)
         found = [
             exchange_job(plan, "MountainCar-v0", "teacher", 0),
-            widest.job(plan, own, *widest.trained[-1], "warm-start", 0),
+            widest.job(plan, variant, *widest.trained[-1], "warm-start", 0),
         ]
         return [job for job in found if job.config.env in plan.envs]
 
     def measure(self, run: Run) -> Any:
         env = run.job.config.env
-        return claims.trained_instead(env, run.job.folder, CLIENTS[env])
+        return claims.check_trained_policy(env, run.job.folder, CLIENTS[env])
 
     def rows(self, plan: Plan) -> list[Row]:
         runs = [(r.job.config.env, r.measured(self.name)) for r in finished(self.jobs(plan))]
-        trained = [named("trained in its place", env, found) for env, found in runs if found is not None]
+        trained = [claim_row("trained in its place", env, found) for env, found in runs if found is not None]
         with threadpool_limits(1):
             return [{**row, "commit": commit()} for row in (*computed(), *trained)]
 
-    def meant(self, row: Mapping[str, Any]) -> int:
-        return 1  # a row is of one seed
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
+        return 1  # each seed has its own row
 
     def table(self, rows: Rows) -> list[str]:
-        """The bounds beside the gap; the other claims are discussed where they are used."""
+        """Return the table of bounds beside the gap. The other claims are discussed in docs/theory.md."""
         body = [
             [f"{r['case']}, seed {r['seed']}", *(f"{r[k]:.3g}" for k in SHOWN), "yes" if r["valid"] else "no"]
-            for r in of(rows, claim="bounds")
+            for r in select(rows, claim="bounds")
         ]  # fmt: skip
         return [
             "# The bound beside the gap",
