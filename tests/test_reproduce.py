@@ -187,7 +187,7 @@ def test_a_run_in_somebody_elses_hands_is_left_to_them(tmp_path):
     [
         ("maim", "study='maim' is unknown (did you mean 'main'?)"),
         ("", "STUDY is missing"),
-        ("nowhere:Study", "the module 'nowhere' is not to be found from here"),
+        ("nowhere:Study", "the module 'nowhere' cannot be found from here"),
         ("fedqhd.studies.study:Row", "study='fedqhd.studies.study:Row' is no study"),
         ("fedqhd.studies.cells:CellStudy", "name=''"),
         ("tune --collect", "collect=True is not possible with tune"),

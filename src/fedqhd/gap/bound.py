@@ -46,13 +46,13 @@ class Split(NamedTuple):
 def split(anchors: Spectrum, Q: Array, X: Array, W1: Array, lam: float, W0: Array | float = 0.0) -> Split:
     """Why the weights compiled from Q at the anchors (features X) are not W1."""
     Z = W1 - W0
-    return Split(anchors.solve(Q - X @ W1, lam), anchors.shrunk(Z, lam), Z - anchors.seen(Z))
+    return Split(anchors.solve(Q - X @ W1, lam), anchors.shrunk(Z, lam), Z - anchors.visible_weights(Z))
 
 
 def outside(anchors: Spectrum, W: Array) -> float:
     """The share of |W|^2 outside row(X): what the anchors say nothing about."""
     total = float(np.sum(W**2))
-    return float(np.sum((W - anchors.seen(W)) ** 2)) / total if total > 0 else 0.0
+    return float(np.sum((W - anchors.visible_weights(W)) ** 2)) / total if total > 0 else 0.0
 
 
 def project(blocks: Iterable[tuple[Array, Array]], rtol: float = RTOL) -> Array:

@@ -42,7 +42,7 @@ def how_it_learns(c: Config) -> Settings:
     """As its learner says: the environment's other learner, say, or where the Huber loss turns linear."""
     learner, _ = method_of(c).learner(0)
     usual = resolve({"env": c.env}, preset=PLAIN).learner
-    return learner.other(c) or {"learner": usual if usual != learner.name else "least-squares"}
+    return learner.other_learning(c) or {"learner": usual if usual != learner.name else "least-squares"}
 
 
 def kept_actions(c: Config) -> Settings:
