@@ -83,7 +83,7 @@ def test_they_live_in_processes_and_resume_to_the_bit(tmp_path, monkeypatch):
         ({"method": "own_methods:Momentun"}, "has no 'Momentun' .did you mean 'Momentum'"),
         ({"learner": "own_methods:Momentum"}, "learner='own_methods:Momentum' is .*a class that inherits from"),
         ({"learner": "own_methods:Unready"}, r"learner='unready' lacks the method q\(\) of"),
-        ({"agents": ["qhd", "nowhere:Agent"], "setting": "heterogeneous"}, "module 'nowhere' is not to be found"),
+        ({"agents": ["qhd", "nowhere:Agent"], "setting": "heterogeneous"}, "module 'nowhere' cannot be found"),
     ],
 )
 def test_what_breaks_the_protocol_is_told_which_part_before_training(settings, says, tmp_path):

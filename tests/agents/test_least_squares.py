@@ -16,7 +16,15 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Reply, Transition, real_view
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import NormalExchange, PrecisionCompile
-from fedqhd.linalg.normal import BLOCK, ConjugateGradients, Factors, NormalEquations, add_grams, leave_one_out, whole
+from fedqhd.linalg.normal import (
+    BLOCK,
+    ConjugateGradients,
+    Factors,
+    NormalEquations,
+    add_grams,
+    leave_one_out,
+    symmetrised,
+)
 from fedqhd.runs import limits
 from fedqhd.runs.run import train
 from worlds import CORRIDOR
@@ -52,7 +60,7 @@ def test_normal_equations_are_those_of_each_actions_rows(rng):
     X, a = data(rng)
     G = add_grams(np.zeros((3, 20, 20)), X, a)
     for k in range(3):
-        np.testing.assert_allclose(whole(G)[k], X[a == k].T @ X[a == k], atol=1e-10)
+        np.testing.assert_allclose(symmetrised(G)[k], X[a == k].T @ X[a == k], atol=1e-10)
 
 
 def test_normal_equations_depend_on_the_rows_alone_to_the_bit(rng):
@@ -67,7 +75,7 @@ def test_normal_equations_depend_on_the_rows_alone_to_the_bit(rng):
 
 def test_factors_solve_each_action_by_its_own_matrix(rng):
     X, a = data(rng)
-    G, B = whole(add_grams(np.zeros((3, 20, 20)), X, a)), rng.normal(size=(20, 3))
+    G, B = symmetrised(add_grams(np.zeros((3, 20, 20)), X, a)), rng.normal(size=(20, 3))
     solved = Factors(G.copy(), 0.7).solve(B)
     for k in range(3):
         np.testing.assert_allclose((G[k] + 0.7 * np.eye(20)) @ solved[:, k], B[:, k], atol=1e-9)
@@ -83,7 +91,7 @@ def test_no_ridge_needs_data_of_full_rank(rng):
 def test_conjugate_gradients_reach_the_same_solution(rng):
     X, a = data(rng)
     B = rng.normal(size=(20, 3))
-    G = whole(add_grams(np.zeros((3, 20, 20)), X, a))
+    G = symmetrised(add_grams(np.zeros((3, 20, 20)), X, a))
 
     def times(P):
         return np.stack([G[k] @ P[:, k] for k in range(3)], axis=1)

@@ -190,7 +190,7 @@ def test_a_module_that_draws_anew_is_noticed_on_loading(tmp_path):
     before = own_things.FREQUENCIES
     try:
         own_things.FREQUENCIES = before + 0.01
-        with pytest.raises(FedQHDError, match="not the map any more"):
+        with pytest.raises(FedQHDError, match="no longer the map"):
             load_policy(tmp_path / "x")
     finally:
         own_things.FREQUENCIES = before
@@ -202,17 +202,20 @@ def test_a_module_that_draws_anew_is_noticed_on_loading(tmp_path):
     [
         ("own_things:too_long", r"gives the scaled state \[.*\] features of norm .*at most 1"),
         ("own_things:with_nan", r"gives the scaled state \[.*\] features of norm nan"),
-        ("own_things:one_row", r"of shape \(7,\) of states of shape \(64, 4\), the first of them \[\["),
-        ("own_things:words", r"makes <U1 of shape"),
-        ("own_things:moody", "different features at different times"),
-        ("own_things:among_others", "other features alone than among others"),
+        ("own_things:one_row", r"of shape \(7,\) for states of shape \(64, 4\), the first of which is \[\["),
+        ("own_things:words", r"returns <U1 of shape"),
+        ("own_things:moody", "different features each time"),
+        ("own_things:among_others", "different features alone and in a batch"),
         ("own_things:fails", "cannot be made for n=4, D=64.*no such thing"),
         ("own_things:FREQUENCIES", "is a ndarray: a map"),
         ("own_things:wafes", "did you mean 'waves'"),
         ("torchhd.embeddings:Sinusoit", "did you mean 'Sinusoid'"),
         ("fuorier", "did you mean 'fourier'"),
         (["fourier", "symbolic"], "setting=homogeneous has one for all"),
-        (RandomFourier.sample(3, 20, 1.0, np.random.default_rng(0)), "is for 3 variables, and the environment has 4"),
+        (
+            RandomFourier.sample(3, 20, 1.0, np.random.default_rng(0)),
+            "is for 3 state variables, but the environment has 4",
+        ),
     ],
 )
 def test_what_is_no_encoder_is_refused_with_its_reason(encoder, says, tmp_path):

@@ -181,10 +181,10 @@ def test_module_and_name_on_the_command_line_and_in_a_file(tmp_path):
         ("own_things:NoSeed", "does not repeat|non-deterministic"),
         ("own_things:not_an_env", "is a int: give a gymnasium.Env"),
         ("own_things:HERE", "not an environment that Gymnasium knows"),
-        ("no_such_module:Env", "'no_such_module' is not to be found"),
-        ("minigrid:MiniGrid-Empty-5x5-v0", "nor can Gymnasium make one"),
-        ("Pendulum-v1", "needs discrete ones"),
-        ("python:Never", "this process was not given"),
+        ("no_such_module:Env", "'no_such_module' cannot be found"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "which Gymnasium cannot flatten"),
+        ("Pendulum-v1", "a discrete one is needed"),
+        ("python:Never", "was an object of another Python process"),
     ],
 )
 def test_what_cannot_be_played_is_refused_with_its_reason(env, says, tmp_path):
@@ -195,7 +195,7 @@ def test_what_cannot_be_played_is_refused_with_its_reason(env, says, tmp_path):
 
 
 def test_a_state_that_is_not_finite_is_named_when_it_comes_late(tmp_path):
-    with pytest.raises(FedQHDError, match=r"shows (the|a) state .*nan.* not finite"):
+    with pytest.raises(FedQHDError, match=r"returned the state .*nan.* not finite"):
         trained(tmp_path, env=Breaks("late nan"))
 
 

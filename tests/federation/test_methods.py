@@ -422,9 +422,9 @@ def test_worlds_are_evaluated_at_home_and_on_the_nominal_one(tmp_path):
         ),
         ({"widths": [0], "method": "fedavg-dqn"}, r"widths=\[0\]"),
         ({"widths": [], "method": "fedavg-dqn"}, r"widths=\[?\(?"),
-        ({"dynamics": ["length"]}, "dynamics='length' is no range"),
-        ({"dynamics": ["length=2:1"]}, "dynamics='length=2:1' is no range"),
-        ({"dynamics": ["length=a:b"]}, "dynamics='length=a:b' is no range"),
+        ({"dynamics": ["length"]}, "dynamics='length' is not a range"),
+        ({"dynamics": ["length=2:1"]}, "dynamics='length=2:1' is not a range"),
+        ({"dynamics": ["length=a:b"]}, "dynamics='length=a:b' is not a range"),
         ({"temperature": 0.0}, "temperature=0.0"),
         ({"lr": -1.0}, "lr=-1.0"),
     ],
@@ -437,7 +437,7 @@ def test_mistakes_are_named(tmp_path, given, says):
 @pytest.mark.parametrize(
     ("env", "dynamics", "says"),
     [
-        ("CartPole-v1", "lenght=0.3:1", "dynamics='lenght' is nothing CartPole-v1 has .did you mean 'length'"),
+        ("CartPole-v1", "lenght=0.3:1", "dynamics='lenght' is not a constant of CartPole-v1 .did you mean 'length'"),
         ("CartPole-v1", "length=-1:-0.5", "the sign must stay"),
         ("CartPole-v1", "length=-1:2", "the sign must stay"),
         ("LunarLander-v3", "gravity=-30:-20", "refused by LunarLander-v3"),

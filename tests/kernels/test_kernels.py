@@ -244,7 +244,7 @@ def test_whole_numbers_value_states_as_the_weights_do(rng):
     agent = agent_with_weights(ReplayQHD, ENCODERS["fourier"].sample(5, 1000, 1.3, rng), rng, settings=settings)
     walk(agent, rng, 200)
     m, u = agent.memory, rng.random(32)
-    rows = kernels.drawn(u, m.size)
+    rows = kernels.draw_rows(u, m.size)
     X, W = agent.memory.scale * agent.memory.X.astype(np.float64), agent.W.astype(np.float64)
     X_next = np.where(m.joined[rows][:, None], X[(rows + 1) % 200], agent.encoder(m.s_next[rows]))
     Q_next = q_values(X_next, W)
@@ -288,7 +288,7 @@ def test_features_are_kept_as_they_are_or_rounded(wide, dtype, off, rng):
     exact = wide.features(z[None])[0]
     X, phi, seen = np.zeros((3, len(exact)), dtype), np.zeros_like(exact), np.full(wide.n, np.nan, np.float32)
     unit = np.float32(1 / (127 * np.sqrt(wide.D)) if dtype == np.int8 else 1)
-    kernels.keep(*wide.kernel_args(), z, seen, phi, unit, X, 1)
+    kernels.store_features(*wide.kernel_args(), z, seen, phi, unit, X, 1)
     np.testing.assert_allclose(phi, exact, atol=1e-5)
     assert np.abs(unit * X[1] - exact).max() <= off / np.sqrt(wide.D) * 1.01 + 1e-6
     assert not X[[0, 2]].any()

@@ -149,7 +149,7 @@ def test_a_checkpoint_of_an_older_version_is_said_and_the_run_starts_again(tmp_p
     cut_off(tmp_path, monkeypatch, 1)
     reversion(checkpoints(tmp_path)[0], 1)
     train(tiny(tmp_path, **OPTIONS), resume=True)
-    assert "of an earlier FedQHD" in caplog.text
+    assert "written by an earlier FedQHD" in caplog.text
     assert outcome(tmp_path) == whole
 
 

@@ -189,8 +189,8 @@ def test_a_run_in_somebody_elses_hands_is_left_to_them(tmp_path):
     [
         ("maim", "study='maim' is unknown (did you mean 'main'?)"),
         ("", "STUDY is missing"),
-        ("nowhere:Study", "the module 'nowhere' is not to be found from here"),
-        ("fedqhd.studies.study:Row", "study='fedqhd.studies.study:Row' is not a study"),
+        ("nowhere:Study", "the module 'nowhere' cannot be found from here"),
+        ("fedqhd.studies.study:Row", "a class that inherits from fedqhd.studies.study.Study is needed"),
         ("fedqhd.studies.cells:CellStudy", "name=''"),
         ("tune --collect", "collect=True is not possible with tune"),
         ("main --envs CartPole-v2", "envs='CartPole-v2' is unknown"),

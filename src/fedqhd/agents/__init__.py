@@ -1,4 +1,4 @@
-"""Agents, clients, and the models that they leave behind; the learners are one file each in `learners/`."""
+"""Agents, clients and trained models. Each learner has its own file in `learners/`."""
 
 from fedqhd.agents.learner import LEARNERS, Learner
 from fedqhd.agents.learners.least_squares import LeastSquaresQHD, LeastSquaresSettings

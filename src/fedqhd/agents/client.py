@@ -1,4 +1,4 @@
-"""A client: one agent in one environment, at its own site."""
+"""A client: one agent and its environment."""
 
 from __future__ import annotations
 
@@ -16,22 +16,32 @@ from fedqhd.core.snapshot import Stateful
 from fedqhd.envs.scaling import StateScaler
 
 SPLIT = ("environment", "acting", "learning", "federation")
-"""What a client spends its time on."""
+"""The activities into which the time of a client is split."""
 
 
 def ignore(episode: Episode) -> None:
-    """A listener that does nothing with an episode."""
+    """Do nothing with the record of an episode."""
 
 
 class LocalClient(Stateful):
-    """Plays K episodes with its agent, then reports. Its environments and its states stay here.
+    """Trains its agent for some episodes each round and then reports. Its environments and states remain with it.
 
-    A client has one environment. The pooled oracle is a client that has those of all: one agent, one learner, and
-    each episode is played in every environment before the next begins.
+    A client has one environment. The pooled oracle is a single client with the environments of all clients: it plays
+    each episode in every environment before the next episode begins.
+
+    Args:
+        index: The number of the client; a pooled oracle has 0.
+        agent: The agent.
+        envs: The environments, usually one.
+        scaler: The scaling of states.
+        gamma: The discount factor.
+        seed: The seed of the run.
+        weight: Its share in the federation; None means its number of steps in the round.
+        keep_states: How many visited states it keeps for `visited`.
     """
 
     STATE = ("agent", "episodes", "_visited", "_met", "_rng")
-    """The environments are rebuilt, since every episode reseeds them."""
+    """The environments have no state to save, because every episode reseeds them."""
 
     def __init__(
         self,
@@ -52,7 +62,6 @@ class LocalClient(Stateful):
         self.gamma = gamma
         self.seed = seed
         self.weight = weight
-        """Its share in the federation; None: the steps it took in the round."""
         self.episodes = 0
         self.seconds = dict.fromkeys(SPLIT, 0.0)
         self._visited = np.zeros((keep_states, len(scaler.shift)), np.float32)
@@ -66,7 +75,17 @@ class LocalClient(Stateful):
         episodes: int,
         on_episode: Callable[[Episode], None] = ignore,
     ) -> Reply:
-        """Install, train, report: one exchange."""
+        """Install a teacher, train and report.
+
+        Args:
+            federation: What is exchanged.
+            teacher: The teacher to install, or None in the first round.
+            episodes: Number of episodes to play.
+            on_episode: Called with the record of each episode.
+
+        Returns:
+            The reply to the server.
+        """
         self.seconds = dict.fromkeys(self.seconds, 0.0)
         began = perf_counter()
         if teacher is not None:
@@ -81,6 +100,7 @@ class LocalClient(Stateful):
         return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), self.seconds)
 
     def play(self, episodes: int, on_episode: Callable[[Episode], None] = ignore) -> tuple[Episode, ...]:
+        """Train for some episodes, call `on_episode` after each of them, and return their records."""
         played = []
         for _ in range(episodes):
             for site, env in enumerate(self.envs, start=self.index):
@@ -112,8 +132,8 @@ class LocalClient(Stateful):
             s_next = scaler(state)
             stepped = perf_counter()
             if not math.isfinite(r):
-                raise FedQHDError(f"step {length} of the environment gave the reward {r}: it must be finite")
-            # Termination ends the future; truncation only ends our watching it, so it bootstraps.
+                raise FedQHDError(f"step {length} of the environment returned the reward {r}: it must be finite")
+            # After termination there are no more rewards; truncation only cuts the episode off, so it bootstraps.
             agent.observe(Transition(s, a, r, 0.0 if terminated else gamma, s_next))
             if len(self._visited):
                 self._sample(s)
@@ -130,11 +150,12 @@ class LocalClient(Stateful):
         return Episode(site, self.episodes, total, length, epsilon)
 
     def _sample(self, s: Array) -> None:
-        """Reservoir sampling: every state met so far has the same chance to be among those kept."""
+        """Add a state by reservoir sampling, which keeps each state visited so far with the same probability."""
         slot = self._met if self._met < len(self._visited) else int(self._rng.integers(self._met + 1))
         if slot < len(self._visited):
             self._visited[slot] = s
         self._met += 1
 
     def visited(self, k: int) -> Array:
+        """Return up to k of the scaled states that the client keeps, (k, n)."""
         return self._visited[: min(k, self._met)].copy()

@@ -1,4 +1,4 @@
-"""The features of the state that was seen last, which acting, learning and storing share."""
+"""The features of the last encoded state, which acting, learning and storing share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from fedqhd.encoders import BaseEncoder
 
 
 class LastEncoded:
-    """A state and Phi of it, so that a state is encoded once however often it is asked for.
+    """A cache of the last state and its features, so that a state is encoded only once.
 
-    Kernels take `args`, `state` and `phi`, and bring the latter two up to date themselves where they can (`fused`).
+    Kernels take `args`, `state` and `phi`, and update the latter two themselves if they can compute the features of the
+    encoder (`fused`).
     """
 
     __slots__ = ("args", "encoder", "fused", "phi", "state")
@@ -21,26 +22,26 @@ class LastEncoded:
         self.encoder, self.args, self.fused = encoder, encoder.kernel_args(), encoder.fused
         self.state: Array = np.full(encoder.n, np.nan, np.float32)
         self.phi: Array = np.zeros(encoder.D * (np.dtype(encoder.dtype).itemsize // 4), np.float32)
-        """Complex components as real and imaginary parts in turn."""
+        """The features (R,), complex components as interleaved real and imaginary parts."""
 
     def forget(self) -> None:
-        """The next state is encoded whatever it is."""
+        """Empty the cache."""
         self.state[:] = np.nan
 
     def encode_unfused(self, s: Array) -> None:
-        """Make phi = Phi(s), unless it is, where no kernel can. Kernels then find that they have seen s."""
+        """Update the cache for a state s (n,) without a kernel; kernels then find s in the cache."""
         if not np.array_equal(s, self.state):
             self.phi[:] = self.encoder.features(s[None])[0]
             self.state[:] = s
 
     def encode(self, s: Array) -> None:
-        """Make phi = Phi(s), unless it is."""
+        """Update the cache for a state s (n,)."""
         if not self.fused:
             self.encode_unfused(s)
         kernels.refresh(*self.args, s, self.state, self.phi)
 
     def store(self, s: Array, scale: np.float32, X: Array, row: int) -> None:
-        """X[row] = Phi(s) / scale, rounded where X has whole numbers."""
+        """Write Phi(s) / scale to X[row], rounded if X is int8, and update the cache."""
         if not self.fused:
             self.encode_unfused(s)
-        kernels.keep(*self.args, s, self.state, self.phi, scale, X, row)
+        kernels.store_features(*self.args, s, self.state, self.phi, scale, X, row)

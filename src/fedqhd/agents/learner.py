@@ -1,4 +1,4 @@
-"""What a learner says about itself: its name, its settings, how an agent of its kind is built, what that needs."""
+"""The base class of learners, which declares the name and the settings of a learner and makes its agents."""
 
 from __future__ import annotations
 
@@ -17,72 +17,74 @@ from fedqhd.core.settings import SettingsType
 from fedqhd.core.snapshot import Stateful
 from fedqhd.envs.public import Public
 
-ACTIONS = (
+AGENT_METHODS = (
     "act", "q", "model", "observe", "end_episode", "sync_target", "fit_anchors", "params", "load", "fingerprint",
     "state", "restore",
 )  # fmt: skip
-"""What an agent can do: the methods of `fedqhd.core.protocols.Agent`."""
-NUMBERS = ("epsilon", "updates")
+"""The methods of `fedqhd.core.protocols.Agent`."""
+AGENT_ATTRIBUTES = ("epsilon", "updates")
 
 
 class Learner(Stateful):
-    """The base of all agents that can be chosen by name: `--learner NAME`, or `--learner module:Class` for your own.
+    """The base class of learners: agents that users choose by `--learner NAME` or `--learner module:Class`.
 
-    A subclass implements `fedqhd.core.protocols.Agent`. By default it is built as
-    `cls(n, actions, settings, generator)`; `make` may be overridden.
+    A subclass implements `fedqhd.core.protocols.Agent`. By default it is constructed as
+    `cls(n, actions, settings, generator)`; override `make` to change that.
     """
 
     name: ClassVar[str] = ""
+    """The name by which users choose it."""
     Settings: ClassVar[SettingsType] = NoSettings
+    """The class of its settings."""
     Fit: ClassVar[SettingsType] = NoSettings
-    """Those of its settings that matter only where it compiles a teacher."""
+    """The base class of `Settings` with those settings that are used only to compile a teacher."""
     encodes: ClassVar[bool] = False
-    """Whether it learns a readout of the features of an encoder (`encoder`, `dims`, `sigma`)."""
+    """Whether it learns a readout of the features of an encoder and so uses `encoder`, `dims` and `sigma`."""
 
     def __init__(self, n: int, actions: int, settings: Any, generator: np.random.Generator) -> None:
         raise FedQHDError(f"learner={type(self).__name__} has no __init__(n, actions, settings, generator)")
 
     @classmethod
     def make(cls, c: Config, client: int, public: Public, pooled: bool = False, **options: Any) -> Agent:
-        """The agent of one client.
+        """Make the agent of one client.
 
         Args:
-            c: The settings of the run; `c.part(cls.Settings)` are this learner's.
+            c: The settings of the run; `c.part(cls.Settings)` returns those of this learner.
             client: The number of the client.
             public: What all clients share.
-            pooled: Whether this is the one agent of an oracle, which learns from the environments of all clients.
-            options: What a method adds for its own purposes.
+            pooled: Whether this is the single agent of an oracle, which learns from the environments of all clients.
+            options: Further arguments that a method passes to the constructor.
         """
         generator = rng.generator(c.seed, client, "agent")
         return cls(public.n, public.actions, c.part(cls.Settings), generator, **options)  # type: ignore[return-value]
 
     @classmethod
     def stored_as(cls, c: Config) -> str:
-        """How its memory keeps hypervectors: "recompute" where it keeps none."""
+        """Return the type in which its memory stores hypervectors, or "recompute" if it stores none."""
         return "recompute"
 
     @classmethod
     def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
-        """What one agent with an encoder of dimension D keeps in memory, beyond its transitions."""
+        """Return the bytes that one agent with an encoder of dimension D needs beyond those of its transitions."""
         return 0
 
     @classmethod
     def needs_matrices(cls, c: Config) -> Mapping[str, str]:
-        """Settings and values, among those chosen, for which it keeps D x D matrices whatever D is."""
+        """Return the chosen settings, with their values, that require D x D matrices for any D."""
         return {}
 
     @classmethod
     def warm_up(cls, c: Config) -> None:
-        """Compile the kernels that it uses, before any clock runs."""
+        """Compile the kernels that it uses, so that compilation is not part of measured times."""
 
     @classmethod
-    def other(cls, c: Config) -> dict[str, Any]:
-        """Another way to learn, which the tuner tries; where there is none, it tries another learner."""
+    def other_learning(cls, c: Config) -> dict[str, Any]:
+        """Return settings of another way to learn for the tuner to try; if empty, it tries another learner."""
         return {}
 
     @classmethod
     def other_step(cls, c: Config) -> dict[str, Any]:
-        """A smaller step, or what stands for it, which the tuner tries."""
+        """Return settings of a smaller step, or of its equivalent, for the tuner to try."""
         return {}
 
 
@@ -90,8 +92,8 @@ LEARNERS: Registry[Learner] = Registry("learner", "fedqhd.agents.learners", Lear
 
 
 def check_agent(agent: Any, name: str) -> None:
-    """Refuse, before training, an agent of the user's own that lacks a part of the protocol."""
-    for part in (*ACTIONS, *NUMBERS):
-        if not hasattr(agent, part) or (part in ACTIONS and not callable(getattr(agent, part))):
-            what = f"method {part}()" if part in ACTIONS else f"attribute {part}"
+    """Raise FedQHDError if a custom agent lacks a part of the protocol."""
+    for part in (*AGENT_METHODS, *AGENT_ATTRIBUTES):
+        if not hasattr(agent, part) or (part in AGENT_METHODS and not callable(getattr(agent, part))):
+            what = f"method {part}()" if part in AGENT_METHODS else f"attribute {part}"
             raise FedQHDError(f"learner={name!r} lacks the {what} of fedqhd.core.protocols.Agent")

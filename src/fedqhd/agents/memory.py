@@ -1,7 +1,6 @@
-"""What an agent remembers: transitions as columns of plain arrays, and the features of their states.
+"""Memories of transitions, stored as columns of plain arrays, with the features of their states.
 
-Two policies decide what is forgotten when a memory is full: `Replay` overwrites the oldest transition, `Trajectories`
-thins out whole episodes.
+When a memory is full, `Replay` overwrites the oldest transition, and `Trajectories` drops whole episodes.
 """
 
 from __future__ import annotations
@@ -16,10 +15,15 @@ from fedqhd.core.protocols import Array, Payload, Transition
 
 
 class Memory:
-    """At most `capacity` transitions of `n` state variables, of which the first `size` rows are filled.
+    """A memory of transitions, of which the first `size` rows are filled.
 
-    With features, row i of `scale * X` is Phi of the state in row i. Features are stored in the type that `features`
-    names; "recompute" stores none, and they are made from the states whenever they are needed.
+    If features are stored, row i of `scale * X` is Phi of the state in row i.
+
+    Args:
+        capacity: The largest number of rows.
+        n: Number of state variables.
+        encoded: The cache of features of the agent; None if there are no features.
+        features: The type in which features are stored; "recompute" stores none.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("s", "a", "r", "discount")
@@ -34,16 +38,17 @@ class Memory:
         self.X: Array = np.zeros((0, 0), np.float32)
         self._encoded = None if features == "recompute" else encoded
         if self._encoded is not None:
-            # Untouched pages of zeros cost nothing until they are written.
+            # The operating system allocates these pages only when they are written.
             self.X = np.zeros((capacity, len(self._encoded.phi)), features)
-            if features == "int8":  # |Phi_d| is at most D^-1/2, and int8 reaches 127
+            if features == "int8":  # |Phi_d| is at most D^-1/2, which becomes 127
                 self.scale = np.float32(1 / (127 * np.sqrt(self._encoded.encoder.D)))
 
     def state(self) -> Payload:
-        """Only what has been filled and cannot be derived: it is written after every round."""
+        """Return the filled rows without what can be derived, because they are written after every round."""
         return {name: _smallest(getattr(self, name)[: self.size]) for name in self.COLUMNS}
 
     def restore(self, p: Payload) -> None:
+        """Restore the rows that `state` returned and recompute their features."""
         self.size = len(p["a"])
         for name in self.COLUMNS:
             getattr(self, name)[: self.size] = p[name]
@@ -53,7 +58,7 @@ class Memory:
 
 
 def _smallest(column: Array) -> Array:
-    """A copy, whole numbers in the smallest type that has room for them."""
+    """Return a copy, with integers in the smallest type that can hold them."""
     if column.dtype.kind != "i":
         return column.copy()
     low, high = np.min_scalar_type(column.min(initial=0)), np.min_scalar_type(column.max(initial=0))
@@ -61,7 +66,7 @@ def _smallest(column: Array) -> Array:
 
 
 class Replay(Memory):
-    """A ring: the last `capacity` transitions, oldest overwritten first."""
+    """A ring buffer of the last `capacity` transitions."""
 
     COLUMNS = (*Memory.COLUMNS, "joined")
 
@@ -69,13 +74,13 @@ class Replay(Memory):
         super().__init__(capacity, n, encoded, features)
         self.s_next = np.zeros((capacity, n), np.float32)
         self.joined = np.zeros(capacity, np.bool_)
-        """Whether the transition after a row goes on from it: then its state is this one's next state."""
+        """Whether the next row continues a row, so that its state is the next state of that row."""
         self._at = 0
 
     def add(self, t: Transition) -> int:
-        """Store a transition, and return the row that it got."""
+        """Store a transition and return its row."""
         i = self._at
-        kernels.put(self.s, self.a, self.r, self.discount, self.s_next, self.joined, i, self.size > 0, *t)
+        kernels.put_transition(self.s, self.a, self.r, self.discount, self.s_next, self.joined, i, self.size > 0, *t)
         if self._encoded is not None:
             self._encoded.store(t.s, self.scale, self.X, i)
         self._at = (i + 1) % len(self.a)
@@ -83,11 +88,11 @@ class Replay(Memory):
         return i
 
     def sample(self, B: int, rng: np.random.Generator) -> Array:
-        """B rows, uniformly and with replacement; `integers` takes twice as long."""
-        return kernels.drawn(rng.random(B), self.size)
+        """Draw B rows uniformly with replacement. `rng.integers` would take twice as long."""
+        return kernels.draw_rows(rng.random(B), self.size)
 
     def state(self) -> Payload:
-        """Where one transition goes on from another, its next state is not stored twice."""
+        """Return the filled rows; the next state is saved only if it is not the state of the next row."""
         ends = self.s_next[: self.size][~self.joined[: self.size]]
         return {**super().state(), "s_end": ends, "at": np.array(self._at)}
 
@@ -99,10 +104,11 @@ class Replay(Memory):
 
 
 class Trajectories(Memory):
-    """Transitions in the order they were met, so that the next state of a row is the state of the row after it.
+    """Transitions in the order in which they happened, so that the next state of a row is the state of the next row.
 
-    A truncated episode leaves one more row: its last state, in which no action was taken (-1). When the memory is full,
-    every second episode is forgotten, the newest kept: what is old grows thin, but never vanishes at once.
+    A truncated episode has one more row for its last state, in which no action was taken (a = -1). When the memory is
+    full, every second episode is dropped, but not the newest one. Old episodes thus become sparse but do not all
+    disappear at once.
     """
 
     COLUMNS = (*Memory.COLUMNS, "first")
@@ -110,10 +116,10 @@ class Trajectories(Memory):
     def __init__(self, capacity: int, n: int, encoded: LastEncoded | None = None, features: str = "recompute") -> None:
         super().__init__(capacity, n, encoded, features)
         self.first = np.zeros(capacity, np.bool_)
-        """Whether an episode begins with a row."""
+        """Whether a row is the first of an episode."""
 
     def add(self, s: Array, a: int, r: float, discount: float, first: bool) -> bool:
-        """Store a row behind all others. True if older ones had to go."""
+        """Append a row and return whether older rows had to be dropped."""
         full = self.size == len(self.a)
         if full:
             self._thin()
@@ -127,7 +133,7 @@ class Trajectories(Memory):
     def _thin(self) -> None:
         episode = np.cumsum(self.first[: self.size])
         keep = np.flatnonzero((episode[-1] - episode) % 2 == 0)
-        if len(keep) > 0.75 * self.size:  # episodes too long to choose among
+        if len(keep) > 0.75 * self.size:  # that would free too little: drop the older half of the rows
             keep = np.arange(self.size // 2, self.size)
         columns = [getattr(self, name) for name in self.COLUMNS]
         for rows in (*columns, self.X) if self._encoded else columns:

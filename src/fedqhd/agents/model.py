@@ -1,4 +1,4 @@
-"""What a trained agent leaves behind: a function from scaled states to Q, that needs no learner to be used."""
+"""Trained models: functions from scaled states to Q-values that need no learner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedqhd.encoders import BaseEncoder, from_arrays
 
 
 class Readout:
-    """Q = Re(Phi^H W): an encoder and what was learned on it."""
+    """The model Q = Re(Phi^H W) of an encoder and a readout W (D, A)."""
 
     kind: ClassVar[str] = "readout"
 
@@ -53,12 +53,13 @@ class Readout:
 
     @classmethod
     def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Readout:
+        """Return the model of a file `source` with these arrays and this note."""
         encoder = from_arrays(about["encoder"], under(arrays, "encoder."), about["fingerprint"], source)
         return cls(encoder, arrays["W"])
 
 
 class MLP:
-    """A network of ReLU layers: what a DQN learned."""
+    """The ReLU network of a DQN. `layers` are pairs of weights (out, in) and biases (out,)."""
 
     kind: ClassVar[str] = "mlp"
 
@@ -87,6 +88,7 @@ class MLP:
 
     @classmethod
     def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> MLP:
+        """Return the model of a file `source` with these arrays and this note."""
         return cls([(arrays[f"{k}.weight"], arrays[f"{k}.bias"]) for k in range(about["layers"])])
 
 
@@ -94,6 +96,7 @@ MODELS: Mapping[str, type[Readout] | type[MLP]] = {m.kind: m for m in (Readout, 
 
 
 def load_model(arrays: Payload, about: Mapping[str, Any], source: str) -> Model:
+    """Return the model, of any kind, of a file `source` with these arrays and this note."""
     kind = about["kind"]
     if kind not in MODELS:
         raise damaged(source, f"it holds the unknown model {kind!r}")

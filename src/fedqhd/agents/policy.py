@@ -1,4 +1,4 @@
-"""A trained model as it is used: raw observations in, actions out."""
+"""Policies: trained models that map raw observations to actions."""
 
 from __future__ import annotations
 
@@ -18,27 +18,35 @@ from fedqhd.envs.scaling import StateScaler
 
 
 class Policy:
-    """The greedy policy of one client; `predict` is Stable-Baselines3's, so its tools take it."""
+    """The greedy policy of one client. Its `predict` has the signature of Stable-Baselines3, whose tools can use it.
+
+    Args:
+        model: The trained Q-function.
+        scaler: The scaling of observations.
+        env: The environment in which it was trained, a Gymnasium id or `module:Env`.
+        epsilon: The exploration rate at the end of training, for `predict(..., deterministic=False)`.
+        action_repeat: Steps of the environment for which it was trained to repeat an action.
+        seed: The seed of exploration.
+    """
 
     def __init__(
         self, model: Model, scaler: StateScaler, env: str, epsilon: float = 0.0, action_repeat: int = 1, seed: int = 0
     ) -> None:
         if len(scaler.shift) != model.n:
-            raise FedQHDError(f"a scaler of {len(scaler.shift)} variables does not fit a model of {model.n}")
+            raise FedQHDError(f"a scaler of {len(scaler.shift)} state variables does not fit a model of {model.n}")
         self.model = model
         self.scaler = scaler
         self.env = env
         self.epsilon = epsilon
         self.action_repeat = action_repeat
-        """Steps of the environment for which it was trained to keep an action."""
         self._rng = rng.generator(seed, rng.PUBLIC, "policy")
 
     def make_env(self, **kwargs: Any) -> gymnasium.Env[Array, np.int64]:
-        """The environment it was trained in, acting as often as there."""
+        """Make the environment in which it was trained, with the same action repeat."""
         return make_env(self.env, repeat=self.action_repeat, **kwargs)
 
     def q(self, obs: Array) -> Array:
-        """(B, n) raw observations -> (B, A)."""
+        """Return the Q-values (B, A) of raw observations (B, n)."""
         return self.model.q(self.scaler(obs))
 
     def predict(
@@ -48,9 +56,16 @@ class Policy:
         episode_start: Array | None = None,
         deterministic: bool = True,
     ) -> tuple[Array, tuple[Array, ...] | None]:
-        """Actions for one observation (n,) or a batch (B, n). `state` passes through: nothing is recurrent here.
+        """Return the actions for one observation (n,) or a batch (B, n).
 
-        deterministic=False explores with the epsilon that training ended on.
+        Args:
+            obs: The raw observations.
+            state: Returned as it is, because the policy is not recurrent.
+            episode_start: Ignored.
+            deterministic: If False, explore with the epsilon at the end of training.
+
+        Returns:
+            The action or actions, and `state`.
         """
         obs = np.asarray(obs)
         batch = np.atleast_2d(obs)
@@ -64,13 +79,15 @@ class Policy:
         return (actions if obs.ndim == 2 else actions[0]), state
 
     def save(self, path: str | Path) -> None:
+        """Save the policy to a file that `load` reads."""
         scaler = {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
-        own = {"env": self.env, "epsilon": self.epsilon, "action_repeat": self.action_repeat}
-        about = {"kind": self.model.kind, **own, **self.model.about()}
+        training = {"env": self.env, "epsilon": self.epsilon, "action_repeat": self.action_repeat}
+        about = {"kind": self.model.kind, **training, **self.model.about()}
         write_arrays(path, {**self.model.arrays(), **scaler}, about)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
+        """Load a policy from a file. Raises DamagedFile if the file is not what `save` wrote."""
         arrays, about = read_arrays(path)
         try:
             model = load_model(arrays, about, str(path))
@@ -81,11 +98,12 @@ class Policy:
 
 
 def model_path(run: str | Path, client: int) -> Path:
+    """Return the file of a client's policy in the folder of a run."""
     return Path(run) / "models" / f"client-{client}.npz"
 
 
 def load_policy(run: str | Path, client: int = 0) -> Policy:
-    """The trained policy of one client of a finished run."""
+    """Load the policy of one client from the folder of a finished run."""
     path = model_path(run, client)
     if not path.exists():
         have = sorted(p.stem.removeprefix("client-") for p in path.parent.glob("client-*.npz"))
@@ -95,7 +113,7 @@ def load_policy(run: str | Path, client: int = 0) -> Policy:
 
 
 def greedy_returns(policy: Policy, env: gymnasium.Env[Array, np.int64], episodes: int, seed: int, client: int) -> Array:
-    """Returns of fresh greedy episodes; their seeds are never those of training."""
+    """Return the returns (episodes,) of new greedy episodes, whose seeds differ from those of training."""
     returns = np.zeros(episodes)
     for episode in range(episodes):
         obs, _ = env.reset(seed=rng.env_seed(seed, client, "evaluate", episode))

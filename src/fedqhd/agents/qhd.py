@@ -27,7 +27,14 @@ from fedqhd.linalg.ridge import Ridge
 
 
 class QHD(Learner, ABC):
-    """Q(s, a) = Re(Phi(s)^H w_a). Subclasses say how a transition is learned from."""
+    """The base class of learners with Q(s, a) = Re(Phi(s)^H w_a). Subclasses implement `observe`.
+
+    Args:
+        encoder: The encoder.
+        actions: Number of actions.
+        settings: An instance of the learner's settings class.
+        generator: The generator of its draws while it acts and learns.
+    """
 
     encodes: ClassVar[bool] = True
     Fit = Compilation
@@ -38,7 +45,7 @@ class QHD(Learner, ABC):
         self.settings = settings
         self.epsilon = settings.epsilon_start
         self.updates = 0
-        # Fortran order: each action's weights lie together, as the kernels read them.
+        # In Fortran order, the weights of an action are contiguous, as the kernels need them.
         self.W: Array = np.zeros((encoder.D, actions), encoder.dtype, order="F")
         self._rng = generator
         self._episodes = 0
@@ -52,8 +59,8 @@ class QHD(Learner, ABC):
 
     @classmethod
     def make(cls, c: Config, client: int, public: Public, pooled: bool = False, **options: Any) -> Agent:
-        encoder = encoder_of(c, client, public.fit, pooled)
-        settings = cls.settings_for(c, encoder, public.measure)
+        encoder = encoder_of(c, client, public.fit_states, pooled)
+        settings = cls.settings_for(c, encoder, public.measure_states)
         return cls(encoder, public.actions, settings, rng.generator(c.seed, client, "agent"), **options)
 
     @classmethod
@@ -68,7 +75,7 @@ class QHD(Learner, ABC):
 
     @classmethod
     def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:
-        """This learner's settings for an encoder, whose features may be measured on the (scaled) states."""
+        """Return the learner's settings for an encoder, whose features may be measured on scaled states (k, n)."""
         return c.part(cls.Settings)
 
     @classmethod
@@ -80,28 +87,31 @@ class QHD(Learner, ABC):
 
     @classmethod
     def smallest(cls, c: Config) -> Any:
-        """Settings with which one step runs every kernel."""
+        """Return settings with which a single step runs every kernel."""
         return c.part(cls.Settings)
 
     def act(self, s: Array) -> int:
         last = self._last
         if not last.fused:
             last.encode_unfused(s)
-        u_explore, u_action = self._rng.random(), self._rng.random()  # half the time of random(2), the same numbers
+        u_explore, u_action = self._rng.random(), self._rng.random()  # the same numbers as random(2) in half the time
         a = kernels.act(*last.args, s, last.state, last.phi, self._rows, self._q, self.epsilon, u_explore, u_action)
         return self._finite(a, s)
 
     def _finite(self, a: int, s: Array) -> int:
-        """The kernels' choice of action, unless Q left them none."""
+        """Return the action that the kernels chose; raise if they found that Q is not finite."""
         if a < 0:
             if not np.isfinite(s).all():
-                raise FedQHDError(f"the environment shows a state that is not finite, scaled {s.tolist()}")
+                raise FedQHDError(f"the environment returned the state {s.tolist()} (scaled), which is not finite")
             raise FedQHDError(f"Q(s, .) = {self._q.tolist()} is not finite: {self._cause()}")
         return int(a)
 
     def q(self, s: Array) -> Array:
-        """Reference values in float64. The last states asked for are kept with their features and values: they are
-        likely anchors, at which a teacher is to be compiled."""
+        """Return the Q-values (B, A) of scaled states s (B, n) in float64.
+
+        The features and values of the last states are cached, because these are often the anchors at which a teacher
+        will be compiled.
+        """
         X = self._features(s)
         if self._valued is None or not np.array_equal(self._valued[0], self.W):
             self._valued = self.W.copy(), q_values(X, self.W)
@@ -111,7 +121,7 @@ class QHD(Learner, ABC):
         return Readout(self.encoder, self.W.copy())
 
     def _cause(self) -> str:
-        """What most likely made values diverge."""
+        """Return the most likely reason why values diverged."""
         return "its learning diverged"
 
     @abstractmethod
@@ -122,11 +132,11 @@ class QHD(Learner, ABC):
         self.epsilon = self.settings.decayed(self.epsilon)
 
     def sync_target(self) -> None:
-        """Nothing is delayed unless a learner says so."""
+        """Do nothing; learners with target weights override this."""
         return
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
-        """Compile a teacher by one ridge solve; the factorisation is kept for the next round.
+        """Compile a teacher by one ridge solve, whose factorisation is reused in the next round.
 
         overwrite:   W <- argmin ||Re(X W) - Q||^2 + lam ||W||^2
         warm-start:  W <- argmin ||Re(X W) - Q||^2 + lam ||W - W_i||^2
@@ -143,6 +153,7 @@ class QHD(Learner, ABC):
         return self._X
 
     def ridge(self, anchors: Array) -> Ridge:
+        """Return the factorised ridge problem at the anchors (m, n)."""
         X = self._features(anchors)
         self._ridge = self._ridge or Ridge(X, self.settings.lam)
         return self._ridge
@@ -152,7 +163,7 @@ class QHD(Learner, ABC):
 
     def load(self, p: Payload) -> None:
         if p["W"].shape != self.W.shape:
-            raise FedQHDError(f"weights of shape {p['W'].shape} do not fit an agent whose W is {self.W.shape}")
+            raise FedQHDError(f"weights of shape {p['W'].shape} do not fit an agent whose W has shape {self.W.shape}")
         self._set(p["W"])
 
     def _set(self, W: Array) -> None:
@@ -169,7 +180,7 @@ class QHD(Learner, ABC):
 
 
 class SteppingQHD(QHD):
-    """QHD that approaches its targets by steps of temporal-difference learning."""
+    """The base class of QHD learners that take steps of temporal-difference learning."""
 
     @classmethod
     def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:
@@ -180,7 +191,7 @@ class SteppingQHD(QHD):
 
     @classmethod
     def batch(cls, settings: Any) -> int:
-        """Transitions that a step adds up, B."""
+        """Return B, the number of transitions in a step."""
         return 1
 
     @classmethod
@@ -197,5 +208,5 @@ class SteppingQHD(QHD):
 
     def _learned(self, delta: float, t: Transition) -> None:
         self.updates += 1
-        if not math.isfinite(delta):  # numpy's takes ten times as long for a single number
+        if not math.isfinite(delta):  # ten times as fast as numpy's for a single number
             raise FedQHDError(f"the TD error became {delta} (reward {t.r}, action {t.a}): {self._cause()}")

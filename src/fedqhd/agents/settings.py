@@ -1,4 +1,4 @@
-"""Settings that several learners share; each learner's own are in its file."""
+"""Settings that several learners share. The settings of one learner are in its file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fedqhd.encoders.settings import real_features
 
 @dataclass(frozen=True)
 class Exploration(Settings):
-    """Epsilon falls geometrically, an episode at a time, to a floor."""
+    """Epsilon decays geometrically with each episode, down to a minimum."""
 
     title: ClassVar[str] = "exploration"
 
-    epsilon_start: float = setting(1.0, "exploration in the first episode", at_least=0, at_most=1)
-    epsilon_end: float = setting(0.001, "exploration at the least", at_least=0, at_most=1)
-    epsilon_decay: float = setting(0.985, "factor on exploration after each episode", above=0, at_most=1)
+    epsilon_start: float = setting(1.0, "epsilon in the first episode", at_least=0, at_most=1)
+    epsilon_end: float = setting(0.001, "smallest epsilon", at_least=0, at_most=1)
+    epsilon_decay: float = setting(0.985, "factor on epsilon after each episode", above=0, at_most=1)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
@@ -30,7 +30,7 @@ class Exploration(Settings):
         need(c.epsilon_end <= c.epsilon_start, "epsilon_start", f"it must be at least epsilon_end={c.epsilon_end}")
 
     def decayed(self, epsilon: float) -> float:
-        """Exploration after one more episode."""
+        """Return epsilon after one more episode."""
         return max(self.epsilon_end, epsilon * self.epsilon_decay)
 
 
@@ -40,13 +40,15 @@ class Compilation(Settings):
 
     title: ClassVar[str] = "compilation of a teacher"
 
-    compile: str = setting("warm-start", "how a teacher is compiled into W", choices=("warm-start", "overwrite"))
-    lam: float = setting(1e-2, "ridge of the compilation, lambda", at_least=0)
+    compile: str = setting(
+        "warm-start", "compile a teacher by changing W, or by replacing it", choices=("warm-start", "overwrite")
+    )
+    lam: float = setting(1e-2, "ridge penalty of the compilation, lambda", at_least=0)
 
 
 @dataclass(frozen=True)
 class StepDecay(Settings):
-    """How the step size of gradient steps shrinks."""
+    """The decay of the step size."""
 
     title: ClassVar[str] = "step size"
 
@@ -60,27 +62,29 @@ class StepSize(StepDecay):
     title: ClassVar[str] = "step size"
 
     step: str = setting(
-        "normalised", "is eta the step size, or that times B lambda_max(E[Phi Phi^T])?", choices=("plain", "normalised")
+        "normalised",
+        "whether eta is the step size, or the step size times B lambda_max(E[Phi Phi^T])",
+        choices=("plain", "normalised"),
     )
-    eta: float = setting(0.8, "step size; with step=normalised, below 2 is stable", above=0)
+    eta: float = setting(0.8, "step size; with step=normalised, learning is stable below 2", above=0)
 
 
 @dataclass(frozen=True)
 class Memory(Settings):
-    """How much a client remembers."""
+    """The size of a client's memory."""
 
     title: ClassVar[str] = "memory"
 
-    replay_size: int = setting(10_000, "transitions that a client keeps")
+    replay_size: int = setting(10_000, "transitions that a client stores")
 
 
 @dataclass(frozen=True)
 class Minibatches(Memory):
-    """Updates from minibatches of what a client remembers."""
+    """Updates from minibatches of the stored transitions."""
 
     title: ClassVar[str] = "minibatches"
 
-    batch_size: int = setting(32, "transitions an update, B")
+    batch_size: int = setting(32, "transitions in a minibatch, B")
     update_every: int = setting(1, "steps between updates")
 
     @classmethod
@@ -91,32 +95,35 @@ class Minibatches(Memory):
 
 @dataclass(frozen=True)
 class StoredFeatures(Settings):
-    """How a memory keeps hypervectors."""
+    """How a memory stores hypervectors."""
 
     title: ClassVar[str] = "memory"
 
     features: str = setting(
         "auto",
-        "hypervectors kept as float32 or int8, or made anew",
+        "store hypervectors as float32 or int8, or recompute them",
         choices=("auto", "recompute", "float32", "int8"),
     )
 
     def stored(self, fused: bool) -> str:
-        """How the memory keeps hypervectors. By default rounded to int8, the fastest at any D; those of an encoder
-        that no kernel makes (`fused` is false) may not fit that."""
+        """Return the type in which the memory stores hypervectors, or "recompute".
+
+        The default is int8, which is fastest for any D. Features that no kernel computes (`fused` is False) may not fit
+        into int8, so their default is float32.
+        """
         return self.features if self.features != "auto" else "int8" if fused else "float32"
 
 
 def storage(settings: StoredFeatures, encoder: BaseEncoder) -> str:
-    """How the hypervectors of this encoder are kept, or one sentence on why they cannot be."""
+    """Return how the hypervectors of this encoder are stored. Raises FedQHDError if int8 is not possible."""
     if settings.features == "int8" and not encoder.fused:
         raise FedQHDError(
-            f"features=int8 needs every feature within 1/sqrt(D), which encoder={encoder.name!r} does not promise: "
+            f"features=int8 needs every feature within 1/sqrt(D), which encoder={encoder.name!r} does not guarantee: "
             "choose float32 or recompute"
         )
     return settings.stored(encoder.fused)
 
 
 def feature_bytes(c: Config, stored: str, D: int) -> int:
-    """Of the hypervectors in one client's memory, when it is full."""
+    """Return the size in bytes of the hypervectors in a full memory of one client."""
     return 0 if stored == "recompute" else real_features(c, D) * c.replay_size * np.dtype(stored).itemsize

@@ -1,8 +1,7 @@
-"""Temporal-difference learning of a linear readout, an equation a function, in plain numpy.
+"""Temporal-difference learning of a linear readout in plain numpy, with one function for each equation.
 
-This is the reference: `fedqhd.kernels` computes the same with fused loops, and tests hold the two
-together. X has rows Phi(s)^H, so Q = Re(X W), and a step adds eta X^H delta. The conjugate matters:
-without it complex features diverge.
+This is the reference for `fedqhd.kernels`, which tests compare with it. X has rows Phi(s)^H, so Q = Re(X W), and a step
+adds eta X^H delta. Without the conjugate, complex features would diverge.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from fedqhd.core.protocols import Array
 
 
 def q_values(X: Array, W: Array) -> Array:
-    """Q = Re(X W), (B, A)."""
+    """Return Q = Re(X W), (B, A)."""
     return (X @ W).real
 
 
 def double_q_target(r: Array, discount: Array, q_next: Array, q_next_target: Array) -> Array:
-    """y = r + discount * Q_target(s', argmax_a Q(s', a)); discount is 0 where the episode terminated."""
+    """Return y = r + discount * Q_target(s', argmax_a Q(s', a)), (B,); discount is 0 where the episode terminated."""
     return r + discount * np.take_along_axis(q_next_target, q_next.argmax(axis=1)[:, None], axis=1)[:, 0]
 
 
 def td_error(y: Array, q: Array, a: Array) -> Array:
-    """delta = y - Q(s, a)."""
+    """Return delta = y - Q(s, a), (B,)."""
     return y - np.take_along_axis(q, a[:, None], axis=1)[:, 0]
 
 
 def semi_gradient(W: Array, X: Array, a: Array, delta: Array, eta: float) -> Array:
-    """W[:, a] += eta sum delta Phi(s), summed over the minibatch; a new array."""
+    """Return W with eta delta Phi(s), summed over the minibatch, added to W[:, a]."""
     onehot = np.equal.outer(a, np.arange(W.shape[1]))
     return W + eta * X.conj().T @ (delta[:, None] * onehot)

@@ -1,1 +1,1 @@
-"""Protocols and records, errors, generators, files: what everything else is built on."""
+"""The foundations of the package: protocols, records, errors, random generators, files and settings."""

@@ -1,4 +1,4 @@
-"""The settings of one run: those that matter to its method, and no others."""
+"""The settings of one run: only those that its method uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ S = TypeVar("S", bound=Settings)
 
 
 class Config:
-    """A frozen record of settings, each an attribute. `fedqhd.runs.config.resolve` makes and checks it."""
+    """A frozen record of the settings of a run, each of which is an attribute.
+
+    `fedqhd.runs.config.resolve` makes and checks it.
+    """
 
     values: Mapping[str, Any]
 
@@ -28,34 +31,40 @@ class Config:
         values = self.__dict__.get("values", {})
         if name in values:
             return values[name]
-        raise AttributeError(f"{name} is no setting of {values.get('method', 'this run')}")
+        raise AttributeError(f"{name} is not a setting of {values.get('method', 'this run')}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"settings do not change: use replace({name}=...)")
+        raise AttributeError(f"settings cannot be changed: use replace({name}=...)")
 
     def __contains__(self, name: str) -> bool:
         return name in self.values
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A setting that not every method has."""
+        """Return the value of a setting, or `default` if the run does not have that setting."""
         return self.values.get(name, default)
 
     def part(self, cls: type[S], **others: Any) -> S:
-        """The settings of one class as that class, `others` in place of some of them."""
+        """Return the settings of one settings class as an instance of that class.
+
+        Args:
+            cls: The settings class. Fields that the run does not have keep their defaults.
+            others: Values that replace those of the run.
+        """
         return cls(**{name: self.values[name] for name in fields_of(cls) if name in self.values} | others)
 
     def replace(self, **changes: Any) -> Config:
-        """The same settings but for these."""
+        """Return a copy in which some settings have other values."""
         return Config({**self.values, **changes})
 
     @property
     def folder(self) -> Path:
-        """Where the results of the run go."""
+        """The folder for the results of the run: `out`, or else a folder in runs/ named after the main settings."""
         names = ("env", "method", "setting", "learner", "seed")
         words = [re.sub(r"[/:]", "-", str(self.values[name])) for name in names if name in self.values]
         return Path(self.out or f"runs/{'-'.join(words)}")
 
     def to_toml(self) -> str:
+        """Return the settings as the text of a TOML file."""
         return tomli_w.dumps({k: list(v) if isinstance(v, tuple) else v for k, v in self.values.items()})
 
     def __eq__(self, other: object) -> bool:
@@ -72,5 +81,5 @@ class Config:
 
 
 def defaults_of(*classes: type[Settings]) -> dict[str, Any]:
-    """The default of every setting of these classes."""
+    """Return the default of every setting of these classes, by name."""
     return {name: f.default for name, f in fields_of(*classes).items() if f.default is not dataclasses.MISSING}

@@ -1,4 +1,4 @@
-"""The one error that users see, and hints for misspelt names."""
+"""The exception for errors that users can fix, and hints for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 
 class FedQHDError(Exception):
-    """Something the user can put right; its text is one sentence that says how."""
+    """An error that the user can fix; its message is one sentence that says how."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """' (did you mean X?)', or nothing where nothing is near."""
+    """Return " (did you mean 'X'?)" for the known word X that is most similar, or "" if none is similar."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -1,6 +1,8 @@
-"""Files of named arrays: npz without pickle, a JSON note inside, a checksum at the end, written whole or not at all.
+"""Reading and writing files of named arrays.
 
-Checkpoints are such files, numbered, in one folder."""
+Such a file is an npz archive without pickles. It contains a JSON note and ends with a checksum, and it is written
+atomically. Checkpoints are numbered files of this kind in one folder.
+"""
 
 from __future__ import annotations
 
@@ -23,32 +25,46 @@ from fedqhd.core.protocols import Array, Payload
 log = logging.getLogger(__name__)
 
 VERSION = 4
-"""Models of earlier versions are still read. Checkpoints of earlier versions are not: they name the state otherwise."""
+"""The version of the file format.
+
+Models of earlier versions can still be read. Checkpoints of earlier versions cannot, because they name the state
+differently.
+"""
 SEALED = 3
-"""The first version with a checksum of the whole; those before it have only what a zip has for its parts."""
+"""The first version with a checksum of the whole file; earlier files only have the checksums of the zip format."""
 _ABOUT = "about.json"
 _MARK = b"fedqhd:"
 _CHECK = 8
 
 
 class DamagedFile(FedQHDError):
-    """What is there is not what was written."""
+    """The content of a file is not what was written."""
 
 
 class WriteFailed(FedQHDError):
-    """The disk is full, or will not have it for another reason."""
+    """A file could not be written, for instance because the disk is full."""
 
 
 def damaged(path: str | Path, why: str) -> DamagedFile:
-    return DamagedFile(f"{path} is damaged or no FedQHD file ({why}): restore it or make it again")
+    """Return the error for a damaged file; `why` says what is wrong with it."""
+    return DamagedFile(f"{path} is damaged or not a FedQHD file ({why}): restore it or make it again")
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file atomically; see `write_whole`."""
     write_whole(path, lambda f: f.write(data))
 
 
 def write_whole(path: str | Path, fill: Callable[[IO[bytes]], Any]) -> None:
-    """Write, fsync, rename: whoever reads `path` sees the old file or the new one, never half."""
+    """Write a file atomically, so that a reader sees either the old file or the new one.
+
+    Args:
+        path: The file. Its folder is created if necessary.
+        fill: Writes the content to the open file that it is given.
+
+    Raises:
+        WriteFailed: If the file system refuses. The old file then remains as it was.
+    """
     path = Path(path)
     part = path.with_name(path.name + ".part")
     try:
@@ -60,16 +76,17 @@ def write_whole(path: str | Path, fill: Callable[[IO[bytes]], Any]) -> None:
         os.replace(part, path)
         sync_folder(path.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)  # gives the space back, too
-        raise failed(path, error) from error
+        part.unlink(missing_ok=True)  # also frees the space
+        raise write_failed(path, error) from error
 
 
-def failed(path: Path, error: OSError) -> WriteFailed:
+def write_failed(path: Path, error: OSError) -> WriteFailed:
+    """Return the error for a file that could not be written."""
     return WriteFailed(f"{path} cannot be written ({error.strerror or error}): make room or give another folder")
 
 
 def sync_folder(folder: Path) -> None:
-    """A rename is on the disk when the folder is."""
+    """Flush a folder to disk, which makes a rename inside it durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -77,32 +94,39 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def check(data: Any) -> bytes:
+def checksum(data: Any) -> bytes:
+    """Return the CRC-32 of the data as eight hexadecimal digits."""
     return b"%08x" % zlib.crc32(data)
 
 
 def write_arrays(path: str | Path, arrays: Payload, about: Mapping[str, Any]) -> None:
+    """Write named arrays and a note of JSON values, `about`, to a file."""
     note = json.dumps({"version": VERSION, **about}).encode()
 
     def fill(f: IO[bytes]) -> None:
         np.savez(f, **{_ABOUT: np.frombuffer(note, np.uint8)}, **arrays)  # type: ignore[arg-type]
-        # A zip ends with the length of its comment and the comment. Ours is the checksum of all that comes before it.
+        # A zip file ends with a comment and its length. Our comment is the checksum of everything before it.
         f.seek(-2, os.SEEK_END)
         f.write((len(_MARK) + _CHECK).to_bytes(2, "little") + _MARK)
         f.flush()
         with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as written:
-            f.write(check(written))
+            f.write(checksum(written))
 
     write_whole(path, fill)
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The arrays and the note of a file, or one sentence on what is wrong with it."""
+    """Return the arrays and the note of a file.
+
+    Raises:
+        DamagedFile: If the file is not what `write_arrays` wrote.
+        FedQHDError: If the file does not exist or was written by a newer FedQHD.
+    """
     try:
         data = Path(path).read_bytes()
         sealed = data[-_CHECK - len(_MARK) : -_CHECK] == _MARK
-        if sealed and check(memoryview(data)[:-_CHECK]) != data[-_CHECK:]:
-            raise ValueError("its checksum does not fit its content")
+        if sealed and checksum(memoryview(data)[:-_CHECK]) != data[-_CHECK:]:
+            raise ValueError("its checksum does not match its content")
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
         about = json.loads(arrays.pop(_ABOUT).tobytes())
@@ -111,7 +135,7 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
             raise ValueError("its checksum is missing")
     except FileNotFoundError:
         raise FedQHDError(f"{path} does not exist") from None
-    except Exception as error:  # a damaged zip can raise nearly anything, and all of it means the same
+    except Exception as error:  # a damaged zip file can raise nearly any exception
         raise damaged(path, str(error) or type(error).__name__) from error
     if version not in range(1, VERSION + 1):
         raise FedQHDError(
@@ -120,7 +144,9 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, about
 
 
-class Numbered(NamedTuple):
+class NumberedCheckpoint(NamedTuple):
+    """The content of a checkpoint file, with its number and path."""
+
     number: int
     arrays: dict[str, Array]
     about: dict[str, Any]
@@ -128,21 +154,27 @@ class Numbered(NamedTuple):
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Newest first."""
+    """Return the checkpoint files of a folder, newest first."""
     return sorted(folder.glob("checkpoint-" + 6 * "[0-9]" + "*.npz"), key=number_of, reverse=True)
 
 
 def number_of(path: Path) -> int:
+    """Return the number of a checkpoint file."""
     return int(path.stem.partition("-")[2])
 
 
 def pack(arrays: Payload) -> tuple[Array, list[Any]]:
-    """All arrays as one, and what is where: a file of a hundred small members costs more than what is in them."""
+    """Concatenate arrays into one of bytes, because a zip file with a hundred small members is mostly overhead.
+
+    Returns:
+        The bytes, and an index of (name, dtype, shape) from which `unpack` restores the arrays.
+    """
     index = [[name, v.dtype.str, v.shape] for name, v in arrays.items()]
     return np.frombuffer(b"".join(np.ascontiguousarray(v).data for v in arrays.values()), np.uint8), index
 
 
 def unpack(data: Array, index: list[Any]) -> dict[str, Array]:
+    """Return the arrays that `pack` concatenated."""
     arrays, at = {}, 0
     for name, dtype, shape in index:
         size = np.dtype(dtype).itemsize * math.prod(shape)
@@ -152,22 +184,22 @@ def unpack(data: Array, index: list[Any]) -> dict[str, Array]:
 
 
 def write_checkpoint(folder: Path, number: int, arrays: Payload, about: Mapping[str, Any], keep: int) -> None:
-    """The newest; of those before it the last few are kept."""
+    """Write checkpoint `number` to a folder and delete all but the newest `keep` checkpoints in it."""
     data, index = pack(arrays)
     write_arrays(folder / f"checkpoint-{number:06}.npz", {"data": data}, {**about, "index": index})
     for old in checkpoints(folder)[keep:]:
         old.unlink()
 
 
-def read_checkpoint(folder: Path) -> Numbered | None:
-    """The newest that is whole; None where there is none."""
+def read_checkpoint(folder: Path) -> NumberedCheckpoint | None:
+    """Return the newest undamaged checkpoint of a folder, or None if there is none."""
     for path in checkpoints(folder):
         try:
             packed, about = read_arrays(path)
         except DamagedFile as error:
-            log.warning("%s; going on with what came before it", error)
+            log.warning("%s; continuing from the checkpoint before it", error)
             continue
         if about["version"] == VERSION:
-            return Numbered(number_of(path), unpack(packed["data"], about.pop("index")), about, path)
-        log.warning("%s is of an earlier FedQHD, with which this one cannot go on", path)
+            return NumberedCheckpoint(number_of(path), unpack(packed["data"], about.pop("index")), about, path)
+        log.warning("%s was written by an earlier FedQHD, and this version cannot resume from it", path)
     return None

@@ -1,4 +1,8 @@
-"""Things of the user's own, by name: `module:name` on the command line and in files, any object from Python."""
+"""Names of custom objects.
+
+On the command line and in files, users refer to their own classes and functions as `module:name`. From Python they can
+pass any object, which then gets a name.
+"""
 
 from __future__ import annotations
 
@@ -9,40 +13,48 @@ from typing import Any
 from fedqhd.core.errors import FedQHDError, nearest
 
 PYTHON = "python"
-"""`python:NAME` is an object that this process was given and no module holds: another process does not have it."""
+"""`python:NAME` refers to an object that was passed from Python and is in no module; only this process has it."""
 _given: dict[str, Any] = {}
 
 
-def is_own(name: str) -> bool:
-    """Whether a name has the form `module:name`."""
+def is_custom_name(name: str) -> bool:
+    """Return whether a name has the form `module:name`."""
     module, _, path = name.partition(":")
     return bool(module) and all(part.isidentifier() for part in path.split("."))
 
 
 def find(name: str, setting: str) -> Any:
-    """What `module:name` stands for; None where the module has no such name."""
+    """Return the object that `module:name` refers to, or None if the module has no such name.
+
+    Args:
+        name: The name. `python:NAME` refers to an object that was passed from Python.
+        setting: The setting whose value it is, for error messages.
+
+    Raises:
+        FedQHDError: If the module cannot be imported, or the object was passed to another process.
+    """
     module, _, path = name.partition(":")
     if module == PYTHON:
         if name not in _given:
             raise FedQHDError(
-                f"{setting}={name!r} was a Python object that this process was not given: put what makes it into a "
-                "module and give module:name"
+                f"{setting}={name!r} was an object of another Python process: define it in a module and give "
+                "module:name"
             )
         return _given[name]
     try:
         thing: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        missing = "is not to be found from here" if error.name == module else f"needs {error.name!r}, which is missing"
+        missing = "cannot be found from here" if error.name == module else f"needs {error.name!r}, which is missing"
         raise FedQHDError(f"{setting}={name!r} cannot be loaded: the module {module!r} {missing}") from error
     except Exception as error:
-        raise FedQHDError(f"{setting}={name!r} cannot be loaded: importing {module!r} gives {error!r}") from error
+        raise FedQHDError(f"{setting}={name!r} cannot be loaded: importing {module!r} raises {error!r}") from error
     for part in path.split("."):
         thing = getattr(thing, part, None)
     return thing
 
 
 def load(name: str, setting: str) -> Any:
-    """What `module:name` stands for, or one sentence on why it stands for nothing."""
+    """Return the object that `module:name` refers to; like `find`, but a name that is missing raises FedQHDError."""
     thing = find(name, setting)
     if thing is None:
         module, _, path = name.partition(":")
@@ -52,13 +64,16 @@ def load(name: str, setting: str) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """A name under which `find` gives the thing back: its own where a module holds it, else one in this process."""
+    """Return a name for which `find` returns the object. Strings are returned as they are.
+
+    The name is `module:name` if the object can be imported, otherwise `python:NAME`, which is valid in this process.
+    """
     if isinstance(thing, str):
         return thing
     module, path = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
     if module != "__main__" and path.isidentifier():
         name = f"{module}:{path}"
-        with contextlib.suppress(FedQHDError):  # code that was executed from a text has a module that nobody can import
+        with contextlib.suppress(FedQHDError):  # code run by exec() has a module that cannot be imported
             if find(name, "name") is thing:
                 return name
     label = (path or type(getattr(thing, "unwrapped", thing)).__qualname__).rpartition(".")[2].strip("<>")

@@ -1,8 +1,8 @@
-"""Settings from files: each environment's own, and two presets over them: `tuned`, which is the default, and `paper`.
+"""Settings from files: one file for each environment, and the presets `tuned` (the default) and `paper` on top of it.
 
-configs/ENV.toml has an environment's settings as they were made by hand; configs/tuned/ENV.toml what the tuner chose
-for each method and setting; configs/presets/paper.toml what the paper states. A table of a file counts where it bears
-the name of the setting, the learner or the method that is chosen, and stands over the lines before it.
+configs/ENV.toml contains the hand-made settings of an environment, configs/tuned/ENV.toml the settings that the tuner
+chose for each method and setting, and configs/presets/paper.toml the settings that the paper states. A table in a file
+applies if it is named after the chosen setting, learner or method; it overrides the lines outside of the table.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fedqhd.core.errors import FedQHDError
 CONFIGS = Path(str(resources.files("fedqhd"))) / "configs"
 TUNED = CONFIGS / "tuned"
 SETTINGS = ("homogeneous", "heterogeneous")
-"""One encoder or network for all clients, or one each."""
+"""Whether all clients have the same encoder or network, or each has a different one."""
 PRESETS = ("tuned", "paper")
 PLAIN = "plain"
-"""In place of a preset: the environment's own file and nothing else, from which tuning starts."""
+"""The name for no preset: only the file of the environment is used. Tuning starts from these settings."""
 
 Tables = Mapping[str, Any]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A file of settings, or one sentence on why it cannot be read."""
+    """Read a TOML file of settings. Raises FedQHDError if it cannot be read."""
     try:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -37,13 +37,13 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def environment_file(env: str) -> dict[str, Any]:
-    """The hand-made settings of an environment; none where it has no file."""
+    """Return the hand-made settings of an environment; they are empty if it has no file."""
     file = CONFIGS / f"{env.replace('/', '-')}.toml"
     return read_toml(file) if file.is_file() else {}
 
 
 def flattened(tables: Tables, names: Sequence[str]) -> dict[str, Any]:
-    """The lines of a file and of those of its tables, to any depth, that bear one of the names; later names win."""
+    """Merge the top level of a file with its tables, at any depth, that have one of these names; later names win."""
     found = {key: value for key, value in tables.items() if not isinstance(value, dict)}
     for name in names:
         if isinstance(tables.get(name), dict):
@@ -52,12 +52,12 @@ def flattened(tables: Tables, names: Sequence[str]) -> dict[str, Any]:
 
 
 def paper() -> dict[str, Any]:
-    """What the paper states, as tables."""
+    """Return the settings that the paper states, as tables."""
     return read_toml(CONFIGS / "presets" / "paper.toml")
 
 
 def tuned(env: str, method: str, setting: str, folder: Path = TUNED) -> dict[str, Any] | None:
-    """What the tuner chose for a method in an environment, or None where it has not been there."""
+    """Return the settings that the tuner chose for a method in an environment, or None if they were never tuned."""
     file = folder / f"{env.replace('/', '-')}.toml"
     chosen = read_toml(file).get(method, {}).get(setting) if file.is_file() else None
     return None if chosen is None else dict(chosen)

@@ -1,4 +1,4 @@
-"""Every protocol and record of the package: the map of who talks to whom.
+"""The protocols and records of the package: what each part expects of the others.
 
     state -> encoder -> agent -> client -> federation -> engine -> run -> study -> report
 
@@ -16,21 +16,24 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Payload = Mapping[str, Array]
-"""What travels: named arrays, nothing else, never pickles."""
+"""What clients and server send to each other: named arrays and nothing else, in particular no pickles."""
 
 
 SPAN = 4.0
-"""Where an environment's box is known, its states are scaled to [-SPAN, SPAN]: about what standard deviations give,
-so that one bandwidth means much the same whatever the scaling."""
+"""States with known bounds are scaled to [-SPAN, SPAN], which is about the range that scaling by the standard deviation
+gives, so that a bandwidth means much the same with either way of scaling."""
 
 
 def under(p: Payload, prefix: str) -> dict[str, Array]:
-    """The arrays of a payload whose names begin with `prefix`, without it."""
+    """Return the arrays of a payload whose names begin with `prefix`, with the prefix removed from their names."""
     return {k.removeprefix(prefix): v for k, v in p.items() if k.startswith(prefix)}
 
 
 class Transition(NamedTuple):
-    """One step. ``discount`` = gamma * (1 - terminated), so truncation bootstraps."""
+    """One step of an agent: state, action, reward, discount, next state.
+
+    `discount` is gamma, or 0 if the episode terminated; a truncated episode therefore bootstraps.
+    """
 
     s: Array
     a: int
@@ -53,90 +56,101 @@ class Encoder(Protocol):
         ...
 
     def __call__(self, s: Array) -> Array:
-        """(B, n) -> (B, D); row l is Phi(s_l)^H, so Q = Re(X W)."""
+        """Encode states (B, n) as X (B, D). Row l is Phi(s_l)^H, so Q = Re(X W)."""
         ...
 
     def fingerprint(self) -> str:
-        """A hash, equal exactly when the two maps are equal."""
+        """Return a hash that is equal for two encoders exactly when they are the same map."""
         ...
 
 
 class Model(Protocol):
-    """What a trained agent leaves behind: Q as it is saved and played. `arrays` and `about` are its file."""
+    """A trained Q-function, which needs no learner to be saved and used."""
 
     kind: ClassVar[str]
+    """The name of this kind of model in files."""
 
     @property
-    def n(self) -> int: ...
-
-    @property
-    def actions(self) -> int: ...
-
-    def q(self, Z: Array) -> Array:
-        """(B, n) scaled states, float32 -> (B, A)."""
+    def n(self) -> int:
+        """Number of state variables."""
         ...
 
-    def arrays(self) -> dict[str, Array]: ...
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        ...
 
-    def about(self) -> dict[str, Any]: ...
+    def q(self, Z: Array) -> Array:
+        """Return the Q-values (B, A) of scaled states Z (B, n) in float32."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the arrays that are saved in the file of the model."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """Return the JSON values that are saved beside the arrays."""
+        ...
 
 
 class Agent(Protocol):
-    """Owns all it learns with: weights, replay, exploration, its own generators."""
+    """Acts and learns. An agent owns its weights, its replay memory, its exploration and its random generators."""
 
     epsilon: float
     updates: int
-    """How often it learned so far: minibatches, or single steps online."""
+    """Number of updates so far, where an update is a minibatch or, online, a single step."""
 
     def act(self, s: Array) -> int:
-        """Epsilon-greedy, ties at random."""
+        """Choose an epsilon-greedy action in the scaled state s (n,); ties are broken at random."""
         ...
 
     def q(self, s: Array) -> Array:
-        """(B, n) -> (B, A)."""
+        """Return the Q-values (B, A) of scaled states s (B, n)."""
         ...
 
     def model(self) -> Model:
-        """Q as it is now, apart from the learner."""
+        """Return the present Q-function as a model that does not change when the agent learns."""
         ...
 
     def observe(self, t: Transition) -> None:
-        """After every step. Online: one TD step. Replay: store, sometimes a minibatch."""
+        """Learn from a transition. It is called after every step of the environment."""
         ...
 
     def end_episode(self) -> None:
-        """Epsilon decay and target sync."""
+        """Decay epsilon and synchronise the target weights if they are due."""
         ...
 
     def sync_target(self) -> None:
-        """W_target <- W; done at every round boundary, federated or not."""
+        """Copy the weights to the target weights. It is called at the end of every round, federated or not."""
         ...
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
-        """Compile a teacher: values Q (m, A) wanted at the anchors (m, n)."""
+        """Compile a teacher: change the weights so that the values at the anchors (m, n) approach Q (m, A)."""
         ...
 
     def params(self) -> Payload:
-        """What parameter averaging exchanges. Copies, never views."""
+        """Return copies of the parameters, for parameter averaging."""
         ...
 
     def load(self, p: Payload) -> None:
-        """Sets the weights and their delayed copy; keeps replay and epsilon."""
+        """Set the weights and the target weights, but keep the replay memory and epsilon."""
         ...
 
     def fingerprint(self) -> str:
-        """Equal for two agents exactly when averaging their parameters averages their Q."""
+        """Return a text that is equal for two agents exactly when averaging their parameters averages their Q."""
         ...
 
     def state(self) -> Payload:
-        """All that resuming needs. What can be derived is rebuilt, identically, instead."""
+        """Return everything that is needed to resume and cannot be derived."""
         ...
 
-    def restore(self, p: Payload) -> None: ...
+    def restore(self, p: Payload) -> None:
+        """Continue from a state that `state` returned."""
+        ...
 
 
 class Episode(NamedTuple):
-    """What is measured of one training episode."""
+    """The record of one training episode: its return `ret`, and its `length` in steps of the environment."""
 
     client: int
     episode: int
@@ -146,7 +160,10 @@ class Episode(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What a client sends back after a round."""
+    """What a client sends to the server after a round.
+
+    `weight` is not normalised, `fingerprint` is that of its agent, and `seconds` is the time spent by activity.
+    """
 
     client: int
     payload: Payload
@@ -158,106 +175,124 @@ class Reply(NamedTuple):
 
 
 def weight_due(share: float | None, steps: int) -> float:
-    """The weight pi of a reply before weights are normalised: the client's share, or None for the steps of the round.
+    """Return the weight pi that a reply must have, before weights are normalised.
 
-    Clients send it, and the server checks it against what it knows.
+    It is the fixed share of the client or, if that is None, the steps that it took in the round. Clients send this
+    weight, and the server checks it.
     """
     return steps if share is None else share
 
 
 class Client(Protocol):
-    """One agent in one environment, at its own site."""
+    """One agent and its environment."""
 
     index: int
     agent: Agent
     episodes: int
-    """How many it has played so far."""
+    """Number of episodes played so far."""
 
-    def play(self, episodes: int, on_episode: Callable[[Episode], None]) -> tuple[Episode, ...]: ...
+    def play(self, episodes: int, on_episode: Callable[[Episode], None]) -> tuple[Episode, ...]:
+        """Train for some episodes, call `on_episode` after each of them, and return their records."""
+        ...
 
     def visited(self, k: int) -> Array:
-        """k of the (scaled) states met so far; only a federation that was told to share states asks."""
+        """Return up to k of the scaled states visited so far (k, n). Only federations that share states call this."""
         ...
 
 
 class Expected(NamedTuple):
-    """What an array must look like to be accepted; a size of None is free."""
+    """What the server accepts as one array of a reply."""
 
     shape: tuple[int | None, ...]
+    """The shape; a dimension of None may have any size."""
     kind: str
-    """numpy's kind of number: "f" real, "c" complex."""
+    """The kind of its dtype in numpy: "f" for real numbers, "c" for complex ones."""
     least: float = -math.inf
+    """The smallest value that an element may have."""
     votes: bool = True
-    """Whether aggregation compares it between clients, to find out whom to believe."""
+    """Whether aggregation compares this array between clients to detect outliers."""
 
 
 class Federation(Protocol):
-    """What a client sends, what the server computes, what a client installs.
+    """What a client sends, what the server computes, and what a client installs.
 
-    The object itself never changes, so several clients and processes can share it. What changes from round to round is
-    the server's state, which only the server has, and the teacher, which travels to the clients.
+    The object itself never changes, so several clients and processes can share it. Two things change from round to
+    round: the state, which stays on the server, and the teacher, which the server sends to the clients.
     """
 
     def start(self) -> Payload:
-        """The server's state before the first round; empty for most."""
+        """Return the server's state before the first round; most federations have an empty one."""
         ...
 
     def report(self, client: Client, teacher: Payload | None) -> Payload:
-        """What a client sends after it has trained.
+        """Return what a client sends after it has trained.
 
-        `teacher` is the one that it installed before, or None in the first round.
+        `teacher` is what the client installed before it trained, or None in the first round.
         """
         ...
 
     def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
-        """What a report after this teacher looks like; None where that is not known beforehand."""
+        """Return what the arrays of a report after this teacher look like, or None if that is not known in advance."""
         ...
 
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
-        """The server's next state, and the teacher that it sends.
+        """Return the server's next state and the teacher that it sends.
 
-        This is a pure function: neither `state` nor `replies` change, and the same arguments give the same result.
-        Weights come with the replies, so dropouts and late joiners need no special case.
+        This is a pure function: it changes neither `state` nor `replies`, and the same arguments give the same result.
+        Every reply carries its weight, so clients that drop out or join late need no special case.
         """
         ...
 
     def install(self, client: Client, teacher: Payload) -> None:
-        """Bring a teacher into a client's agent."""
+        """Install a teacher in the agent of a client."""
         ...
 
 
 class Engine(Protocol):
-    """Where clients live. Replies come ordered by client; a client's error surfaces here."""
+    """Runs the clients: in this process, in worker processes or through Flower. An error of a client is raised here."""
 
     def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
-        """Install, train, report: one exchange with the given clients, or with all."""
+        """Let clients install the teacher, train and report.
+
+        Args:
+            teacher: The teacher, or None in the first round.
+            episodes: Episodes that each client plays.
+            clients: The clients that take part; None means all.
+
+        Returns:
+            The replies in the order of the clients.
+        """
         ...
 
     def finish(self, teacher: Payload) -> None:
-        """Install the last teacher."""
+        """Install the last teacher in all clients."""
         ...
 
     def each(self, f: Callable[[Any], Any]) -> list[Any]:
-        """f of every client, computed where it lives, in client order."""
+        """Return f(client) for every client, in their order, computed in the process of the client."""
         ...
 
     def cpu_seconds(self) -> float:
-        """Of all processes that the clients live in."""
+        """Return the CPU time of all processes that run clients."""
         ...
 
     def state(self) -> Payload:
-        """All that resuming needs of the clients, as CLIENT/NAME; of those that keep themselves, nothing."""
+        """Return what is needed to resume the clients, named CLIENT/NAME; it is empty if they save their own state."""
         ...
 
-    def restore(self, arrays: Payload) -> None: ...
+    def restore(self, arrays: Payload) -> None:
+        """Resume the clients from what `state` returned."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the processes that the engine started."""
+        ...
 
 
 def real_view(W: Array) -> Array:
-    """(D, A) weights in Fortran order as the real rows (A, R) that the kernels read; a view, never a copy.
+    """Return a view of weights (D, A) in Fortran order as the real rows (A, R) that the kernels read.
 
-    Complex weights are seen as interleaved real and imaginary parts (R = 2D), because
+    Complex weights appear as interleaved real and imaginary parts (R = 2D), because
     Re(Phi^H w) = Re Phi . Re w + Im Phi . Im w is a real dot product of such rows.
     """
     rows = W.T

@@ -1,4 +1,4 @@
-"""Methods, learners and whatever else comes in kinds, found by name: a file in a folder of ours, or `module:Class`."""
+"""Registries that find methods, learners and the like by name."""
 
 from __future__ import annotations
 
@@ -15,32 +15,36 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """The classes of one kind. Ours are the modules of a package, one class each, which bears the module's name with
-    `-` for `_`; so a new one is a new file and nothing else. A module is imported when its class is first asked for."""
+    """The classes of one kind, by name.
+
+    Built-in classes are in the modules of one package. Each module contains one class, whose `name` is the name of the
+    module with `-` for `_`, so adding a class takes a new file and nothing else. A module is imported when its class is
+    first looked up. Custom classes have names of the form `module:Class`.
+    """
 
     def __init__(self, setting: str, package: str, base: type[T]) -> None:
         """
         Args:
-            setting: The name under which users choose one, for messages.
-            package: Where ours are.
-            base: What all of them inherit from.
+            setting: The setting by which users choose a class, for error messages.
+            package: The package of the built-in classes.
+            base: The class from which all of them inherit.
         """
         self.setting, self.package, self.base = setting, package, base
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of those that come with the package, in alphabetical order."""
+        """The names of the built-in classes, in alphabetical order."""
         package = importlib.import_module(self.package)
         return tuple(sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(package.__path__)))
 
     def all(self) -> list[type[T]]:
-        """Ours, in the order of their names."""
+        """Return the built-in classes in the order of their names."""
         return [self.find(name) for name in self.names]
 
     def find(self, name: str) -> type[T]:
-        """The class of this name, or of `module:Class`; one sentence where there is none or it does not fit."""
+        """Return the class of this name. Raises FedQHDError if there is none or it does not inherit from `base`."""
         if ":" in name:
-            return self._own(name)
+            return self._custom(name)
         if name not in self.names:
             known = ", ".join(self.names)
             raise FedQHDError(
@@ -50,7 +54,7 @@ class Registry(Generic[T]):
         classes: list[Any] = [c for c in vars(module).values() if inspect.isclass(c)]
         return next(c for c in classes if vars(c).get("name") == name)
 
-    def _own(self, name: str) -> type[T]:
+    def _custom(self, name: str) -> type[T]:
         found: Any = named.load(name, self.setting)
         if not (inspect.isclass(found) and issubclass(found, self.base)):
             raise FedQHDError(

@@ -1,4 +1,4 @@
-"""One numpy Generator per (seed, client, purpose); there is no global random state anywhere."""
+"""One numpy Generator for each (seed, client, purpose). The package uses no global random state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from fedqhd.core.protocols import Array
 
 PUBLIC = -1
-"""The "client" whose draws everyone shares: scaler, anchors, a common encoder."""
+"""The client number for draws that all clients share: the scaler, the anchors, a common encoder."""
 
 
 def _sequence(seed: int, client: int, purpose: str, index: int = 0) -> np.random.SeedSequence:
@@ -17,17 +17,17 @@ def _sequence(seed: int, client: int, purpose: str, index: int = 0) -> np.random
 
 
 def generator(seed: int, client: int, purpose: str) -> np.random.Generator:
-    """The generator of one client for one purpose; other purposes never disturb it."""
+    """Return the generator of one client for one purpose, which is independent of its other generators."""
     return np.random.Generator(np.random.PCG64(_sequence(seed, client, purpose)))
 
 
 def env_seed(seed: int, client: int, purpose: str, episode: int) -> int:
-    """The seed an environment is reset with, so an episode does not depend on those before it."""
+    """Return the seed with which to reset an environment, so that an episode does not depend on earlier ones."""
     return int(_sequence(seed, client, purpose, episode).generate_state(1)[0] >> 1)
 
 
 def pack(rng: np.random.Generator) -> Array:
-    """A PCG64 generator's state as six 64-bit words, which any file format can hold."""
+    """Return the state of a PCG64 generator as six 64-bit words, which any file format can hold."""
     state = rng.bit_generator.state
     words = [state["state"]["state"], state["state"]["inc"]]
     split = [w >> shift & 0xFFFFFFFFFFFFFFFF for w in words for shift in (64, 0)]
@@ -35,7 +35,7 @@ def pack(rng: np.random.Generator) -> Array:
 
 
 def unpack(words: Array) -> np.random.Generator:
-    """The generator that `pack` described."""
+    """Return a generator in the state that `pack` returned."""
     s_hi, s_lo, i_hi, i_lo, has_uint32, uinteger = (int(w) for w in words)
     rng = np.random.Generator(np.random.PCG64())
     rng.bit_generator.state = {

@@ -1,8 +1,8 @@
-"""Settings live in the class that uses them: default, help and constraint of each in one place.
+"""Settings classes, which declare the default, the help text and the constraints of each setting in one place.
 
 A settings class is a frozen dataclass whose fields are made by `setting`. The command line, TOML files, the arguments
-of `fedqhd.train` and the record of a run are assembled from such classes (`fedqhd.runs.config`). Settings of all
-classes share one namespace: a name that two classes have is one setting, which both inherit from the same base.
+of `fedqhd.train` and the record of a run are assembled from such classes (`fedqhd.runs.config`). The settings of all
+classes share one namespace: two classes that have a setting in common inherit it from the same base.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedqhd.core.config import Config
 
 Need = Callable[[bool, str, str], None]
-"""(holds, setting, what would be right): refuses a configuration in which the first is false."""
+"""`need(condition, setting, advice)` refuses a configuration, naming the setting, if the condition is false."""
 
 
 def setting(
@@ -34,27 +34,28 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
-    own: bool = False,
+    custom: bool = False,
     only: Mapping[str, str] | None = None,
     cycled: bool = False,
 ) -> Any:
-    """A field of a settings class.
+    """Return a field of a settings class.
 
     Args:
-        default: Its value where nothing else is said. A whole number must be at least 1 unless `at_least` differs.
-        help: What it is, for the command line and the documentation.
-        choices: The names it may take; none means that it is free.
-        at_least, above, at_most, below: The range of a number, or of each number of a tuple.
-        own: Whether the user may give `module:name`, or an object from Python, in place of a name.
-        only: Other settings, and the values they must have for this one to do anything.
-        cycled: Whether a tuple is cycled over the clients; where all clients are alike, it has one entry.
+        default: The default value.
+        help: The help text for the command line and the documentation.
+        choices: The names that are allowed; if there are none, any value is.
+        at_least, above, at_most, below: The range of a number, or of each number in a tuple. An integer without a range
+            must be at least 1.
+        custom: Whether the user may also give `module:name`, or an object from Python.
+        only: Other settings and the values that they must have for this one to have an effect.
+        cycled: Whether a tuple is cycled over the clients. In the homogeneous setting it has one entry.
     """
     limits = {"at least": at_least, "above": above, "at most": at_most, "below": below}
     metadata = {
         "help": help,
         "choices": tuple(choices),
         "limits": {k: v for k, v in limits.items() if v is not None},
-        "own": own,
+        "custom": custom,
         "only": dict(only or {}),
         "cycled": cycled,
     }
@@ -70,19 +71,19 @@ class Settings:
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
-        """Refuse what cannot be, as far as it takes more than one setting to say so."""
+        """Refuse combinations of settings that are impossible, by calling `need`."""
 
 
 SettingsType = type[Settings]
 
 
 def fields_of(*classes: type[Settings]) -> dict[str, dataclasses.Field[Any]]:
-    """The settings of these classes by name, each once, in the order of the classes."""
+    """Return the fields of these classes by name, in the order of the classes."""
     return {f.name: f for cls in classes for f in dataclasses.fields(cls)}
 
 
 def groups_of(*classes: type[Settings]) -> dict[str, list[str]]:
-    """Titles and the names of the settings that belong under each: those of the class that defines them."""
+    """Return the names of the settings under the title of the class that defines them."""
     found: dict[str, list[str]] = {}
     seen: set[str] = set()
     for cls in classes:
@@ -95,18 +96,30 @@ def groups_of(*classes: type[Settings]) -> dict[str, list[str]]:
 
 
 _types: dict[Any, dict[str, Any]] = {}
-"""The types of the settings of each class: to work them out takes longer than all else that a parser does."""
+"""The types of the settings of each class, cached because resolving them is the slowest part of making a parser."""
 
 
 def type_of(cls: type[Settings], name: str) -> Any:
-    """The type of a setting of a class."""
+    """Return the type of a setting of a class."""
     if cls not in _types:
         _types[cls] = typing.get_type_hints(cls)
     return _types[cls][name]
 
 
-def coerced(name: str, value: Any, kind: Any, own: bool = False) -> Any:
-    """The value as its setting's type, or one sentence on why it is none. A whole number may stand for a float."""
+def coerced(name: str, value: Any, kind: Any, custom: bool = False) -> Any:
+    """Return the value converted to the type of its setting.
+
+    Lists become tuples and integers become floats where the type says so.
+
+    Args:
+        name: The name of the setting, for error messages.
+        value: The value, as it comes from a file, the command line or Python.
+        kind: The type of the setting.
+        custom: Whether objects from Python are allowed; they are replaced by their names.
+
+    Raises:
+        FedQHDError: If the value does not have that type.
+    """
 
     def as_type(kind: Any, v: Any) -> Any:
         if isinstance(kind, types.UnionType):
@@ -121,7 +134,7 @@ def coerced(name: str, value: Any, kind: Any, own: bool = False) -> Any:
             raise TypeError
         return v
 
-    if own:
+    if custom:
         value = tuple(map(_named, value)) if isinstance(value, list | tuple) else _named(value)
         value = (value,) if typing.get_origin(kind) is tuple and isinstance(value, str) else value
     try:
@@ -132,18 +145,18 @@ def coerced(name: str, value: Any, kind: Any, own: bool = False) -> Any:
 
 
 def _named(value: Any) -> Any:
-    """Something of the user's own by its name; what can stand in a TOML file as it is."""
+    """Replace an object from Python by its name; leave values that a TOML file can hold."""
     plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
     return value if plain else name_of(value)
 
 
 def check_value(name: str, value: Any, f: dataclasses.Field[Any]) -> None:
-    """Refuse a value that is not among the choices, not finite, or out of range, in one sentence."""
-    choices, own = f.metadata["choices"], f.metadata["own"]
+    """Raise FedQHDError if a value is not among the choices, not finite, or out of range."""
+    choices, custom = f.metadata["choices"], f.metadata["custom"]
     for x in value if isinstance(value, tuple) else (value,):
-        if choices and x not in choices and isinstance(x, str) and not (own and ":" in x):
-            or_own = " or module:name" if own else ""
-            raise FedQHDError(f"{name}={x!r} is unknown{nearest(x, choices)}: choose from {', '.join(choices)}{or_own}")
+        if choices and x not in choices and isinstance(x, str) and not (custom and ":" in x):
+            more = " or module:name" if custom else ""
+            raise FedQHDError(f"{name}={x!r} is unknown{nearest(x, choices)}: choose from {', '.join(choices)}{more}")
         if isinstance(x, float) and not math.isfinite(x):
             raise FedQHDError(f"{name}={x} must be a finite number")
         if isinstance(x, int | float) and not isinstance(x, bool) and not within(x, limits_of(x, f)):
@@ -153,11 +166,13 @@ def check_value(name: str, value: Any, f: dataclasses.Field[Any]) -> None:
 
 
 def limits_of(x: float, f: dataclasses.Field[Any]) -> dict[str, float]:
+    """Return the limits of a setting, such as {"at least": 0}; without any, an integer x must be at least 1."""
     limits: dict[str, float] = f.metadata["limits"]
     return limits or ({"at least": 1} if isinstance(x, int) else {})
 
 
 def within(x: float, limits: Mapping[str, float]) -> bool:
+    """Return whether x is within the limits."""
     holds: Mapping[str, Callable[[float, float], bool]] = {
         "at least": lambda a, b: a >= b, "above": lambda a, b: a > b,
         "at most": lambda a, b: a <= b, "below": lambda a, b: a < b,
@@ -166,6 +181,6 @@ def within(x: float, limits: Mapping[str, float]) -> bool:
 
 
 def range_text(limits: Mapping[str, float], each: bool = False) -> str:
-    """A range in words, for instance "it must be above 0 and at most 1"."""
+    """Return a range in words, for instance "it must be above 0 and at most 1"."""
     parts = [f"{kind} {limit:g}" for kind, limit in limits.items()]
     return f"{'each' if each else 'it'} must be {' and '.join(parts)}"

@@ -1,7 +1,8 @@
-"""Snapshots of objects as named arrays, for checkpoints: a class names its state, and this saves and restores it.
+"""Snapshots of objects as named arrays, for checkpoints.
 
-A value is saved by what it is: an array, a number, a list of tuples of numbers, a generator, or an object that has a
-state of its own, whose names follow after a dot. An array is restored in place, so views of it stay views.
+A class lists the attributes that are its state, and this module saves and restores them. An attribute may be an array,
+a number, a list of tuples of numbers, a generator, or an object with a state of its own, whose names follow after a
+dot. Arrays are restored in place, so views of them remain views.
 """
 
 from __future__ import annotations
@@ -15,42 +16,42 @@ from fedqhd.core.protocols import Array, Payload, under
 
 
 class Stateful:
-    """An object whose class says which of its attributes are its state; everything else can be derived from them.
+    """An object whose class lists the attributes that are its state; all others can be derived from them.
 
-    A subclass lists only what it adds.
+    A subclass lists only the attributes that it adds.
     """
 
     STATE: ClassVar[tuple[str, ...]] = ()
-    """The names of attributes that are always there."""
+    """The names of attributes that are never None."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
     """The names of arrays that may be None."""
 
     def state(self) -> Payload:
-        """All that going on from here needs, as named arrays that share no memory with this object."""
+        """Return everything that is needed to resume, as named arrays that share no memory with this object."""
         return snapshot(self)
 
     def restore(self, p: Payload) -> None:
-        """Become what `state` described."""
+        """Continue from a state that `state` returned."""
         restore(self, p)
         self.restored()
 
     def restored(self) -> None:
-        """Derive anew what depends on the state. Subclasses that have such things extend this."""
+        """Rebuild what is derived from the state. Subclasses that derive anything extend this method."""
         return
 
 
 def _declared(thing: Stateful, what: str) -> list[str]:
-    """The names that the classes of an object list, those of its base first."""
+    """Return the names in the attribute `what` of all classes of an object, those of its base classes first."""
     return [name for cls in reversed(type(thing).__mro__) for name in vars(cls).get(what, ())]
 
 
 def _key(name: str) -> str:
-    """The name of an attribute in a snapshot."""
+    """Return the name of an attribute in a snapshot."""
     return name.lstrip("_")
 
 
 def snapshot(thing: Stateful) -> dict[str, Array]:
-    """The state of an object as named arrays, all of them copies."""
+    """Return the state of an object as named arrays, all of which are copies."""
     saved: dict[str, Array] = {}
     for name in _declared(thing, "STATE"):
         value, key = getattr(thing, name), _key(name)
@@ -65,7 +66,7 @@ def snapshot(thing: Stateful) -> dict[str, Array]:
 
 
 def restore(thing: Stateful, saved: Payload) -> None:
-    """Set the state of an object from a snapshot of one like it."""
+    """Set the state of an object from a snapshot of an object of the same class and sizes."""
     for name in _declared(thing, "STATE"):
         value, key = getattr(thing, name), _key(name)
         if hasattr(value, "state") and hasattr(value, "restore"):
@@ -80,7 +81,7 @@ def restore(thing: Stateful, saved: Payload) -> None:
 
 
 def _like(value: Any, array: Array) -> Any:
-    """What was saved as an array, as something of the same kind as `value`."""
+    """Convert a saved array to the type of `value`."""
     if isinstance(value, np.random.Generator):
         return rng.unpack(array)
     if isinstance(value, list):

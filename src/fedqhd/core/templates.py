@@ -1,4 +1,4 @@
-"""Text made from templates, which lie beside the code that renders them."""
+"""Rendering of templates, which are stored beside the code that uses them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def render(name: str, **values: Any) -> str:
     Args:
         name: The path of the template below the package, e.g. "report/templates/page.html". In a template whose name
             ends in .html, every value is escaped.
-        values: What the template's variables stand for. A variable without a value is an error.
+        values: The values of the variables in the template. A variable without a value is an error.
 
     Returns:
-        The text.
+        The rendered text.
     """
     return environment().get_template(name).render(**values)
 
 
 @cache
 def environment() -> Environment:
-    """The one set of rules by which all templates are read."""
+    """Return the Jinja environment that all templates share."""
     # jinja2 is imported here because most commands never render anything.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -42,13 +42,13 @@ def environment() -> Environment:
 
 
 def inline(name: str) -> Markup:
-    """A script or a style sheet of the package, to be put into a page as it is.
+    """Return a script or a style sheet of the package, to be inserted into a page unescaped.
 
     Args:
-        name: Its path below the package, e.g. "report/vendor/uplot/uPlot.min.css".
+        name: The path of the file below the package, e.g. "report/vendor/uplot/uPlot.min.css".
 
     Returns:
-        Its text, marked as needing no escapes.
+        Its text, marked as safe.
     """
     from markupsafe import Markup
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged, read_arrays
 from fedqhd.core.protocols import Array, Payload
-from fedqhd.encoders.adapters import OwnEncoder, own_encoder, rebuilt
+from fedqhd.encoders.adapters import CustomEncoder, custom_encoder, rebuild_encoder
 from fedqhd.encoders.base import BaseEncoder, DrawnEncoder
 from fedqhd.encoders.fourier import ComplexFourier, RandomFourier
 from fedqhd.encoders.symbolic import Symbolic
@@ -16,18 +16,27 @@ ENCODERS: dict[str, type[DrawnEncoder]] = {e.name: e for e in (RandomFourier, Co
 
 
 def draw_encoder(name: str, n: int, D: int, sigma: float, rng: np.random.Generator, states: Array) -> BaseEncoder:
-    """One of ours, or the user's own by `module:name`, which may want to be fitted on (scaled) states."""
+    """Draw an encoder.
+
+    Args:
+        name: The name of a built-in encoder, or `module:name` for a custom one.
+        n: Number of state variables.
+        D: Dimension of the hypervectors.
+        sigma: Bandwidth, in units of the scaled state.
+        rng: The generator of the draw.
+        states: Scaled states (k, n) to which a custom encoder may be fitted.
+    """
     if ":" in name:
-        return own_encoder(name, n, D, sigma, rng, states)
+        return custom_encoder(name, n, D, sigma, rng, states)
     return ENCODERS[name].sample(n, D, sigma, rng)
 
 
 def from_arrays(name: str, arrays: Payload, fingerprint: str, source: str) -> BaseEncoder:
-    """The encoder that was saved under `name`, refused if its arrays are not those that were saved."""
+    """Return the encoder that was saved to `source`. Raises FedQHDError if it does not have the fingerprint."""
     if ":" in name:
-        return rebuilt(name, arrays, fingerprint, source)
+        return rebuild_encoder(name, arrays, fingerprint, source)
     if name not in ENCODERS:
-        raise FedQHDError(f"{source} needs the encoder '{name}', and this version knows {', '.join(ENCODERS)}")
+        raise FedQHDError(f"{source} needs the encoder '{name}', but this version only has {', '.join(ENCODERS)}")
     encoder = ENCODERS[name](**arrays)
     if encoder.fingerprint() != fingerprint:
         raise damaged(source, "the encoder's fingerprint does not match its arrays")
@@ -35,6 +44,7 @@ def from_arrays(name: str, arrays: Payload, fingerprint: str, source: str) -> Ba
 
 
 def load_encoder(path: str | Path) -> BaseEncoder:
+    """Load an encoder from a file that its method `save` wrote."""
     arrays, about = read_arrays(path)
     return from_arrays(str(about.get("encoder")), arrays, str(about.get("fingerprint")), str(path))
 
@@ -43,8 +53,8 @@ __all__ = [
     "ENCODERS",
     "BaseEncoder",
     "ComplexFourier",
+    "CustomEncoder",
     "DrawnEncoder",
-    "OwnEncoder",
     "RandomFourier",
     "Symbolic",
     "draw_encoder",

@@ -1,13 +1,14 @@
-"""Encoders of the user's own: any callable (B, n) -> (B, D), a transformer of scikit-learn, a module of torch.
+"""Custom encoders: any callable (B, n) -> (B, D), a transformer of scikit-learn or a module of torch.
 
-A name such as `module:name` stands for the map itself, for something that makes one, or for a class of either library:
+The name `module:name` refers to the map itself, to a function that makes it, or to a class of either library:
 
-    def phi(s): ...                        the map, the same for every client
-    def make(n, D, sigma, rng): ...        makes a client's own; it may take fewer of the four
-    sklearn.kernel_approximation:Nystroem  drawn with n_components=D, gamma=1/(2 sigma^2), fitted on random rollouts
-    torchhd.embeddings:Sinusoid            drawn with in_features=n, out_features=D
+    def phi(s): ...                        the map, which is the same for every client
+    def make(n, D, sigma, rng): ...        makes the map of a client; it may take fewer of the four arguments
+    sklearn.kernel_approximation:Nystroem  made with n_components=D and gamma=1/(2 sigma^2), fitted to random rollouts
+    torchhd.embeddings:Sinusoid            made with in_features=n and out_features=D
 
-What is saved is the name, the draw and the states it was fitted on: loading makes it again and compares.
+A saved encoder consists of its name, the state of its generator and the states it was fitted to. Loading makes the
+encoder again and checks that it is the same map.
 """
 
 from __future__ import annotations
@@ -25,20 +26,30 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged
 from fedqhd.core.protocols import SPAN, Array, Payload
 from fedqhd.encoders.base import NO_ITEMS, NO_OMEGA, NO_PHASE, BaseEncoder
-from fedqhd.kernels.kinds import GIVEN
+from fedqhd.kernels.kinds import PRECOMPUTED
 
 Map = Callable[[Array], Any]
 
-PROBES, KEPT = 64, 8
-"""States at which a map is known by its values, and those of them that are kept to recognise it again."""
+PROBES, SAVED_PROBES = 64, 8
+"""Number of states whose features identify a map, and how many of these features are saved to recognise it."""
 FAR = 1e3
-"""How many times as far away features must still be bounded."""
+"""Features must also be bounded at states that are this many times as far from the origin."""
 SLACK = 1e-3
-"""By which a norm may exceed 1: single precision, and sums of a thousand squares."""
+"""How far a norm may exceed 1, to allow for the rounding of sums of squares in single precision."""
 
 
-class OwnEncoder(BaseEncoder):
-    """A map of the user's own. Kernels cannot make its features, so agents ask for them one state at a time."""
+class CustomEncoder(BaseEncoder):
+    """A map that the user provides. Kernels cannot compute its features, so agents encode one state at a time.
+
+    Args:
+        name: Its name, `module:name`.
+        phi: The map from scaled states (B, n) to features (B, D), real or complex.
+        n: Number of state variables.
+        recipe: The arrays from which `rebuild_encoder` makes the same map again.
+
+    Raises:
+        FedQHDError: If it is not a fixed map of single states whose features have a norm of at most 1.
+    """
 
     fused = False
 
@@ -51,15 +62,16 @@ class OwnEncoder(BaseEncoder):
         X = X.astype(self.dtype)
         self._fingerprint = hashlib.sha256(X.tobytes()).hexdigest()[:32]
         self._check(probes, X)
-        super().__init__(probe=X[:KEPT], **recipe)
+        super().__init__(probe=X[:SAVED_PROBES], **recipe)
 
     def _check(self, probes: Array, X: Array) -> None:
-        """Whether it is a fixed map of single states, bounded however far away they are."""
+        """Check that the map is fixed, encodes each state by itself and is bounded far from the origin."""
         if not np.array_equal(self(probes).astype(self.dtype), X):
-            raise FedQHDError(f"encoder={self.name!r} gives one state different features at different times: fix them")
+            raise FedQHDError(f"encoder={self.name!r} gives a state different features each time: give a fixed map")
         if not np.allclose(self(probes[:1]), X[:1], atol=1e-3):
             raise FedQHDError(
-                f"encoder={self.name!r} gives the state {probes[0].tolist()} other features alone than among others"
+                f"encoder={self.name!r} gives the state {probes[0].tolist()} different features alone and in a batch: "
+                "it must encode each state by itself"
             )
         self(FAR * probes)
 
@@ -77,12 +89,12 @@ class OwnEncoder(BaseEncoder):
         wanted = (len(Z), self._D or X.shape[-1] if X.ndim else 0)
         if X.shape != wanted or not X.size or X.dtype.kind not in "biufc":
             raise FedQHDError(
-                f"encoder={self.name!r} makes {X.dtype} of shape {X.shape} of states of shape {Z.shape}, the first of "
-                f"them {Z[:1].tolist()}: numbers of shape ({len(Z)}, {self._D or 'D'}) are needed"
+                f"encoder={self.name!r} returns {X.dtype} of shape {X.shape} for states of shape {Z.shape}, the first "
+                f"of which is {Z[:1].tolist()}: numbers of shape ({len(Z)}, {self._D or 'D'}) are needed"
             )
         X = np.ascontiguousarray(X, np.complex128 if np.iscomplexobj(X) else np.float64)
         norm = np.linalg.norm(X, axis=1)
-        bad = ~(norm <= 1 + SLACK)  # NaN is not
+        bad = ~(norm <= 1 + SLACK)  # also catches NaN
         if bad.any():
             worst = int(bad.argmax())
             raise FedQHDError(
@@ -92,7 +104,7 @@ class OwnEncoder(BaseEncoder):
         return X
 
     def features(self, s: Array) -> Array:
-        """One state at a time: alone or among others, bits would differ."""
+        """Encode one state at a time, because the bits of a row may depend on the other rows of its batch."""
         Z = self.rows(s)
         X: Array = np.empty((len(Z), self.D), self.dtype)
         for i in range(len(Z)):
@@ -100,62 +112,78 @@ class OwnEncoder(BaseEncoder):
         return X.view(np.float32)
 
     def kernel_args(self) -> tuple[int, Array, Array, Array]:
-        return GIVEN, NO_OMEGA, NO_PHASE, NO_ITEMS
+        return PRECOMPUTED, NO_OMEGA, NO_PHASE, NO_ITEMS
 
     def fingerprint(self) -> str:
         return self._fingerprint
 
 
-def own_encoder(name: str, n: int, D: int, sigma: float, own: np.random.Generator, states: Array) -> BaseEncoder:
-    """The encoder that `module:name` stands for, drawn by `own` and, if it learns from data, fitted on the states."""
-    drawn = rng.pack(own)
-    thing = _make(named.load(name, "encoder"), name, n, D, sigma, own)
+def custom_encoder(
+    name: str, n: int, D: int, sigma: float, generator: np.random.Generator, states: Array
+) -> BaseEncoder:
+    """Return the encoder that `module:name` refers to; the arguments are those of `fedqhd.encoders.draw_encoder`.
+
+    Transformers of scikit-learn are fitted to the states, and they and modules of torch are scaled to a norm of at
+    most 1.
+    """
+    packed = rng.pack(generator)
+    thing = _make(named.load(name, "encoder"), name, n, D, sigma, generator)
     if isinstance(thing, BaseEncoder):
         if thing.n != n:
-            raise FedQHDError(f"encoder={name!r} is for {thing.n} variables, and the environment has {n}")
+            raise FedQHDError(f"encoder={name!r} is for {thing.n} state variables, but the environment has {n}")
         return thing
     if hasattr(thing, "fit") and hasattr(thing, "transform"):
-        used, phi = states, bounded(_sklearn(thing, own, states), states)
+        used, phi = states, bounded(_sklearn(thing, generator, states), states)
     elif hasattr(thing, "forward") and hasattr(thing, "parameters"):
         used, phi = states, bounded(_torch(thing), states)
     elif callable(thing):
         used, phi = states[:0], thing
     else:
         raise FedQHDError(f"encoder={name!r} is a {type(thing).__name__}: a map from states to features is needed")
-    recipe = {"rng": drawn, "shape": np.array([n, D]), "sigma": np.array(sigma), "states": used}
-    return OwnEncoder(name, phi, n, recipe)
+    recipe = {"rng": packed, "shape": np.array([n, D]), "sigma": np.array(sigma), "states": used}
+    return CustomEncoder(name, phi, n, recipe)
 
 
-def rebuilt(name: str, arrays: Payload, fingerprint: str, source: str) -> OwnEncoder:
-    """The encoder that was saved: made again by its name and draw, refused if it is not what it was."""
+def rebuild_encoder(name: str, arrays: Payload, fingerprint: str, source: str) -> CustomEncoder:
+    """Make a saved encoder again.
+
+    Args:
+        name: Its name, `module:name`.
+        arrays: The arrays that were saved.
+        fingerprint: The fingerprint that was saved; the encoder keeps it.
+        source: The file, for error messages.
+
+    Raises:
+        FedQHDError: If `module:name` is a different map now, or the arrays are incomplete.
+    """
     try:
         n, D = (int(k) for k in arrays["shape"])
-        own, sigma, kept = rng.unpack(arrays["rng"]), arrays["sigma"].item(), arrays["probe"]
-        encoder = own_encoder(name, n, D, sigma, own, arrays["states"])
+        generator, sigma, saved = rng.unpack(arrays["rng"]), arrays["sigma"].item(), arrays["probe"]
+        encoder = custom_encoder(name, n, D, sigma, generator, arrays["states"])
     except KeyError as error:
         raise damaged(source, f"{error} is missing") from error
-    if not isinstance(encoder, OwnEncoder):
+    if not isinstance(encoder, CustomEncoder):
         raise FedQHDError(f"encoder={name!r} is now a {encoder.name} encoder, not the map that {source} was saved with")
     probe = encoder.arrays["probe"]
-    # Another machine may round otherwise; another map differs by far more.
-    if probe.shape != kept.shape or not np.allclose(probe, kept, atol=1e-4):
-        raise FedQHDError(f"encoder={name!r} is not the map any more that {source} was saved with: restore it")
+    # Another machine may round differently, but a different map differs by far more.
+    if probe.shape != saved.shape or not np.allclose(probe, saved, atol=1e-4):
+        raise FedQHDError(f"encoder={name!r} is no longer the map that {source} was saved with: restore it")
     encoder._fingerprint = fingerprint
     return encoder
 
 
-def _make(thing: Any, name: str, n: int, D: int, sigma: float, own: np.random.Generator) -> Any:
-    """Call what makes an encoder; whatever else comes back as it is."""
+def _make(thing: Any, name: str, n: int, D: int, sigma: float, generator: np.random.Generator) -> Any:
+    """Call a function or class that makes an encoder; return anything else as it is."""
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
         return thing
     takes = set(inspect.signature(thing).parameters)
-    ours = {"n": n, "D": D, "sigma": sigma, "rng": own}
+    ours = {"n": n, "D": D, "sigma": sigma, "rng": generator}
     libraries: Mapping[str, Any] = {"n_components": D, "gamma": 1 / (2 * sigma**2), "in_features": n, "out_features": D}
     try:
         if takes and takes <= set(ours):
             return thing(**{k: v for k, v in ours.items() if k in takes})
         if inspect.isclass(thing):
-            with seeded(own):
+            with seeded(generator):
                 return thing(**{k: v for k, v in libraries.items() if k in takes})
     except FedQHDError:
         raise
@@ -165,10 +193,10 @@ def _make(thing: Any, name: str, n: int, D: int, sigma: float, own: np.random.Ge
 
 
 class seeded:
-    """torch draws from a global generator: give it our seed, and what it had back afterwards."""
+    """A context that seeds the global generator of torch from ours and restores its state at the end."""
 
-    def __init__(self, own: np.random.Generator) -> None:
-        self.seed = int(own.integers(2**31))
+    def __init__(self, generator: np.random.Generator) -> None:
+        self.seed = int(generator.integers(2**31))
 
     def __enter__(self) -> None:
         self.torch = sys.modules.get("torch")
@@ -182,7 +210,7 @@ class seeded:
 
 
 def bounded(phi: Map, states: Array) -> Map:
-    """phi divided by its largest norm on the states and, where it is larger still, by its norm: never above 1."""
+    """Scale phi by its largest norm on the states; features whose norm is still above 1 are normalised."""
     most = float(np.linalg.norm(np.asarray(phi(states.astype(np.float64))), axis=1).max()) or 1.0
 
     def within(s: Array) -> Array:
@@ -192,8 +220,8 @@ def bounded(phi: Map, states: Array) -> Map:
     return within
 
 
-def _sklearn(thing: Any, own: np.random.Generator, states: Array) -> Map:
-    """A transformer, as it is if it was fitted, else a copy that we fit; it draws by our seed unless it has its own."""
+def _sklearn(thing: Any, generator: np.random.Generator, states: Array) -> Map:
+    """Return the map of a transformer. One that is not fitted is copied, seeded if it has no seed, and fitted."""
     from sklearn.base import clone
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
@@ -203,7 +231,7 @@ def _sklearn(thing: Any, own: np.random.Generator, states: Array) -> Map:
     except NotFittedError:
         thing = clone(thing)
         if thing.get_params().get("random_state", 0) is None:
-            thing.set_params(random_state=int(own.integers(2**31)))
+            thing.set_params(random_state=int(generator.integers(2**31)))
         thing.fit(np.asarray(states, np.float64))
 
     def phi(s: Array) -> Array:
@@ -214,10 +242,10 @@ def _sklearn(thing: Any, own: np.random.Generator, states: Array) -> Map:
 
 
 def _torch(module: Any) -> Map:
-    """A module of torch, such as torchhd's embeddings, without its gradients."""
+    """Return the map of a torch module, such as an embedding of torchhd, without gradients."""
     import torch
 
-    # Bits depend on the number of threads, and a worker process that is forked after torch made some waits for ever.
+    # Results depend on the number of threads, and a process that is forked after torch started threads hangs.
     torch.set_num_threads(1)
     module.eval()
 

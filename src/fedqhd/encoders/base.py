@@ -1,4 +1,4 @@
-"""What every encoder shares: its arrays are its identity, its file and its kernel arguments."""
+"""The base classes of encoders. An encoder is defined by arrays, which are hashed, saved and passed to the kernels."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_arrays
 from fedqhd.core.protocols import Array
 
-# What a kernel is given for an array that an encoder does not have.
+# Kernels receive these in place of arrays that an encoder does not have.
 NO_OMEGA = np.zeros((0, 0), np.float32)
 NO_PHASE = np.zeros(0, np.float32)
 NO_ITEMS = np.zeros((0, 0, 0), np.int8)
 
 
 class BaseEncoder(ABC):
-    """A fixed encoder and the named arrays that it is kept by. Subclasses say what the arrays mean."""
+    """A fixed encoder, defined by named arrays whose meaning the subclass decides."""
 
     name: str
+    """The name by which users choose the encoder."""
     dtype: type = np.float32
-    """Of the readout W that goes with it."""
+    """The type of the readout W."""
     fused: ClassVar[bool] = True
-    """Whether kernels make its features."""
+    """Whether kernels compute its features."""
 
     def __init__(self, **arrays: Array) -> None:
         self.arrays = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
@@ -36,36 +37,40 @@ class BaseEncoder(ABC):
 
     @property
     @abstractmethod
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """Number of state variables."""
 
     @property
     @abstractmethod
-    def D(self) -> int: ...
+    def D(self) -> int:
+        """Dimension of the hypervector."""
 
     @abstractmethod
-    def __call__(self, s: Array) -> Array: ...
+    def __call__(self, s: Array) -> Array:
+        """Encode states (B, n) as X (B, D) in double precision. Row l is Phi(s_l)^H, so Q = Re(X W)."""
 
     @abstractmethod
     def kernel_args(self) -> tuple[int, Array, Array, Array]:
-        """(kind, Omega, b, items) as `fedqhd.kernels` takes them."""
+        """Return the arguments (kind, Omega, b, items) of the kernels; see `fedqhd.kernels.encode`."""
 
     def rows(self, s: Array) -> Array:
-        """The states as a float64 (B, n) array, or one sentence on why they are none."""
+        """Return the states as a float64 array (B, n). Raises FedQHDError if they have another shape."""
         s = np.asarray(s, dtype=np.float64)
         if s.ndim != 2 or s.shape[1] != self.n:
             raise FedQHDError(
-                f"states of shape {s.shape} do not fit an encoder of {self.n} variables: give (B, {self.n})"
+                f"states of shape {s.shape} do not fit an encoder of {self.n} state variables: give (B, {self.n})"
             )
         return s
 
     def features(self, s: Array) -> Array:
-        """Phi(s) as the kernels make it: float32 (B, R), complex components as real and imaginary parts in turn."""
+        """Return Phi(s) as the kernels compute it, float32 (B, R); complex components are pairs of real numbers."""
         Z = np.ascontiguousarray(self.rows(s), np.float32)
         X = np.empty((len(Z), self.D * (np.dtype(self.dtype).itemsize // 4)), np.float32)
         kernels.encode_batch(*self.kernel_args(), Z, X)
         return X
 
     def fingerprint(self) -> str:
+        """Return a hash of the name and the arrays."""
         digest = hashlib.sha256(self.name.encode())
         for key in sorted(self.arrays):
             value = self.arrays[key]
@@ -74,11 +79,12 @@ class BaseEncoder(ABC):
         return digest.hexdigest()[:32]
 
     def save(self, path: str | Path) -> None:
+        """Save the encoder to a file that `fedqhd.encoders.load_encoder` reads."""
         write_arrays(path, self.arrays, {"encoder": self.name, "fingerprint": self.fingerprint()})
 
 
 class DrawnEncoder(BaseEncoder):
-    """An encoder that is drawn at random, of any dimension, and approaches a kernel as that grows."""
+    """A random encoder of any dimension, whose inner products approach a kernel as the dimension grows."""
 
     @classmethod
     def sample(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> Self:
@@ -93,11 +99,12 @@ class DrawnEncoder(BaseEncoder):
     @staticmethod
     @abstractmethod
     def limit_kernel(s: Array, t: Array, sigma: float) -> Array:
-        """What Re <Phi(s), Phi(t)> tends to as D grows, for each pair of rows."""
+        """Return the limit of Re <Phi(s), Phi(t)> for growing D, for each pair of rows of s and t (B, n)."""
 
 
 def check_shape(n: int, D: int, sigma: float) -> None:
+    """Raise FedQHDError unless there can be an encoder of these sizes and this bandwidth."""
     if n <= 0 or D <= 0:
-        raise FedQHDError(f"an encoder of {n} variables and D={D} cannot be: both must be at least 1")
+        raise FedQHDError(f"an encoder of n={n} state variables and D={D} is not possible: both must be at least 1")
     if not (np.isfinite(sigma) and sigma > 0):
         raise FedQHDError(f"sigma={sigma} must be a positive number")

@@ -1,5 +1,8 @@
-"""Random Fourier encoders: the real one of the paper, and the complex one that HDC calls
-fractional power binding (one phase hypervector per state variable, bound by multiplication)."""
+"""Random Fourier encoders: the real one of the paper and a complex one.
+
+Hyperdimensional computing knows the complex encoder as fractional power binding: one phase hypervector for each state
+variable, bound by multiplication.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ TURN = 2 * np.pi
 
 
 def gaussian_kernel(s: Array, t: Array, sigma: float) -> Array:
-    """exp(-|s - t|^2 / (2 sigma^2)) for each pair of rows."""
+    """Return exp(-|s - t|^2 / (2 sigma^2)) for each pair of rows."""
     return np.exp(-np.sum((s - t) ** 2, axis=-1) / (2 * sigma**2))
 
 
 class _Fourier(DrawnEncoder):
-    """Frequencies Omega (n, D) ~ N(0, 1/sigma^2), kept in turns: the kernels then divide by nothing."""
+    """Encoders with frequencies Omega (n, D) ~ N(0, 1/sigma^2), stored in turns instead of radians for the kernels."""
 
     @property
     def n(self) -> int:
@@ -34,6 +37,7 @@ class _Fourier(DrawnEncoder):
         return rng.normal(0.0, 1.0 / (TURN * sigma), (n, D)).astype(np.float32)
 
     def turns(self, s: Array) -> Array:
+        """Return Omega^T s for each state, in turns, (B, D)."""
         return self.rows(s) @ self.arrays["Omega"].astype(np.float64)
 
 

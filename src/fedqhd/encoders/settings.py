@@ -1,4 +1,4 @@
-"""Which encoder a client has: one for all clients, or one each."""
+"""The settings of encoders, and the encoder of each client."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
 
 @dataclass(frozen=True)
 class EncoderSettings(Settings):
-    """The encoders of a run. With one encoder for all, `encoder` and `dims` have one entry."""
+    """The encoders of a run. In the homogeneous setting, `encoder` and `dims` have one entry."""
 
     title: ClassVar[str] = "encoders"
 
     encoder: tuple[str, ...] = setting(
         ("fourier",),
-        "encoders, one for all (homogeneous) or cycled (heterogeneous): fourier, complex, symbolic or module:name",
+        "encoders, one for all clients (homogeneous) or cycled (heterogeneous); a custom one is module:name",
         choices=ENCODERS,
-        own=True,
+        custom=True,
         cycled=True,
     )
     dims: tuple[int, ...] = setting(
-        (1000,), "dimensions D_i: one for all (homogeneous) or cycled (heterogeneous)", cycled=True
+        (1000,), "dimensions D_i, one for all clients (homogeneous) or cycled (heterogeneous)", cycled=True
     )
     sigma: float = setting(1.5, "bandwidth of the encoder, in units of the scaled state", above=0)
     sigma_spread: float = setting(
@@ -42,29 +42,35 @@ class EncoderSettings(Settings):
 
 
 def dimension(c: Config, client: int, pooled: bool = False) -> int:
-    """D of a client's encoder; the one agent of an oracle (`pooled`) has the largest."""
+    """Return D of a client's encoder; the single agent of an oracle (`pooled`) has the largest."""
     return max(c.dims) if pooled else c.dims[client % len(c.dims)]
 
 
 def real_features(c: Config, D: int) -> int:
-    """Real numbers in a hypervector of dimension D: a complex component counts twice."""
+    """Return how many real numbers a hypervector of dimension D has; a complex component counts twice."""
     return 2 * D if "complex" in c.encoder else D
 
 
 def encoder_of(c: Config, client: int, states: Array, pooled: bool = False) -> BaseEncoder:
-    """A client's encoder. Homogeneous: the same draw for all. Heterogeneous: each its own D_i, sigma_i and draw, and
-    kinds cycled; the one agent of an oracle (`pooled`) has the largest D_i and sigma itself.
+    """Draw the encoder of a client.
 
-    The (scaled) states are for encoders that learn from data.
+    In the homogeneous setting all clients have the same encoder. In the heterogeneous setting each has its own D_i,
+    sigma_i and draw, and the kinds of encoders are cycled.
+
+    Args:
+        c: The settings of the run.
+        client: The number of the client.
+        states: Scaled states (k, n) to which a custom encoder may be fitted.
+        pooled: Whether this is the single agent of an oracle, which has the largest D_i, and sigma as it is set.
     """
     shared = c.setting == "homogeneous"
-    own = rng.generator(c.seed, rng.PUBLIC if shared else client, "encoder")
-    sigma = c.sigma if shared or pooled else c.sigma * own.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
+    generator = rng.generator(c.seed, rng.PUBLIC if shared else client, "encoder")
+    sigma = c.sigma if shared or pooled else c.sigma * generator.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
     name = c.encoder[0 if shared or pooled else client % len(c.encoder)]
-    return draw_encoder(name, states.shape[1], dimension(c, client, pooled), sigma, own, states)
+    return draw_encoder(name, states.shape[1], dimension(c, client, pooled), sigma, generator, states)
 
 
 def small_encoders(c: Config) -> list[BaseEncoder]:
-    """One small encoder of each of our kinds that a run uses, to compile kernels with."""
-    ours = sorted(set(c.encoder) & set(ENCODERS))
-    return [ENCODERS[name].sample(1, 8, 1.0, np.random.default_rng(0)) for name in ours]
+    """Return a small encoder of each built-in kind that a run uses, for compiling the kernels."""
+    names = sorted(set(c.encoder) & set(ENCODERS))
+    return [ENCODERS[name].sample(1, 8, 1.0, np.random.default_rng(0)) for name in names]

@@ -1,4 +1,4 @@
-"""The symbolic HDC encoder: levels, roles, binding, permutation, bundling."""
+"""The symbolic encoder of hyperdimensional computing, made of levels, roles, binding, permutation and bundling."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from fedqhd.encoders.base import NO_OMEGA, DrawnEncoder
 from fedqhd.kernels.kinds import SYMBOLIC
 
 LEVELS = 129
-"""They cover [-SPAN, SPAN] of the scaled state; values beyond are taken as the end."""
+"""Number of levels. They cover [-SPAN, SPAN] of the scaled state; values beyond are clipped."""
 
 
 class Symbolic(DrawnEncoder):
-    """Level hypervectors bound to a role per state variable, bundled with their joint binding.
+    """Level hypervectors, each bound to the role of its state variable, bundled with their joint binding.
 
-    One memory of bipolar level hypervectors L_0..L_128 serves all variables. Going up a level, each
-    component is drawn anew with probability 1 - exp(-step/sigma), so E[L_k * L_l] = exp(-|k-l| step / sigma).
-    Variable j permutes it (rho^j, a cyclic shift by j) and binds it to a role:
-    item_j(k) = role_j * rho^j(L_k). With k_j the level of s_j,
+    All variables share one memory of bipolar level hypervectors L_0..L_128. From one level to the next, each component
+    is redrawn with probability 1 - exp(-step/sigma), so E[L_k * L_l] = exp(-|k-l| step / sigma). Variable j permutes
+    the levels (rho^j, a cyclic shift by j) and binds them to its role: item_j(k) = role_j * rho^j(L_k). With k_j the
+    level of s_j,
 
         Phi(s) = (item_1(k_1) + ... + item_n(k_n) + item_1(k_1) * ... * item_n(k_n)) / ((n + 1) sqrt(D)).
 
-    The last term, all variables bound together, is what lets Q see their interactions: without it Q
-    would be a sum of functions of single variables. The kernel tends to (sum_j k_j + prod_j k_j) / (n+1)^2
-    with k_j = exp(-|level distance| / sigma). With n = 1 the two coincide and Phi = item_1 / sqrt(D).
+    The last term, the joint binding of all variables, lets Q depend on their interactions: without it Q would be a sum
+    of functions of single variables. The kernel tends to (sum_j k_j + prod_j k_j) / (n+1)^2 with
+    k_j = exp(-|level distance| / sigma). With n = 1, sum and product coincide and Phi = item_1 / sqrt(D).
     """
 
     name = "symbolic"
@@ -59,7 +59,7 @@ class Symbolic(DrawnEncoder):
 
     def __call__(self, s: Array) -> Array:
         items = self.arrays["items"]
-        # float32, as the kernels do it: at a boundary between two levels both must choose the same.
+        # In float32 like the kernels, so that both choose the same level at a boundary.
         k = level_of(self.rows(s).astype(np.float32), *self.arrays["grid"])
         bound = np.stack([items[j, k[:, j]] for j in range(self.n)]).astype(np.float64)
         if self.n == 1:
@@ -71,5 +71,8 @@ class Symbolic(DrawnEncoder):
 
 
 def level_of(s: Array, first: float, per_unit: float) -> Array:
-    """The nearest level of each value, 0 to LEVELS - 1."""
+    """Return the nearest level of each value, from 0 to LEVELS - 1.
+
+    `first` is the position of level 0, and `per_unit` the number of levels per unit of the scaled state.
+    """
     return np.clip(np.floor((s - first) * per_unit + type(per_unit)(0.5)), 0, LEVELS - 1).astype(np.int64)

@@ -1,1 +1,1 @@
-"""Environments, the public scaling of their states, and the states that all clients share."""
+"""Environments, the scaling of their states, and the anchor states that all clients share."""

@@ -1,4 +1,4 @@
-"""What an environment of any origin needs to be played here: vectors to see, numbered actions, an end, rules kept."""
+"""Adapters that give any environment vector observations, discrete actions from 0 on and a time limit."""
 
 from __future__ import annotations
 
@@ -23,19 +23,26 @@ log = logging.getLogger(__name__)
 Env = gymnasium.Env[Any, Any]
 
 LIMIT = 1_000
-"""Steps of an episode in an environment that has no time limit: a policy that goes in circles would never end."""
+"""The time limit of environments that have none, because a policy that goes in circles would never finish."""
 HARMLESS = ("super().reset(seed=seed)", "share an object")
-"""Broken rules that do not matter here: episodes are compared by what they show, and states are copied."""
+"""Texts of warnings that do no harm here, because `repeats` compares episodes and states are copied."""
 
 
 def make(env_id: str, **kwargs: Any) -> Env:
-    """An environment as its author has it: a Gymnasium id, `module:id` as Gymnasium has it, or `module:Env`."""
-    # The passive checker costs as much as a step of CartPole.
-    own = named.find(env_id, "env") if ":" in env_id else None
+    """Make an environment without any adapters.
+
+    Args:
+        env_id: A Gymnasium id, possibly with the module that registers it (`module:id`), or `module:Env`, where Env is
+            an environment, its class or a function that makes it.
+        kwargs: Arguments of the environment.
+    """
+    # Gymnasium's passive checker is disabled because it takes as long as a step of CartPole.
+    custom = named.find(env_id, "env") if ":" in env_id else None
     try:
-        if own is None:
+        if custom is None:
             return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
-        return gymnasium.make(EnvSpec(env_id, entry_point=maker(own, env_id)), disable_env_checker=True, **kwargs)
+        spec = EnvSpec(env_id, entry_point=env_factory(custom, env_id))
+        return gymnasium.make(spec, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise FedQHDError(f"env={env_id!r} needs a package that is not installed: {error}") from error
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
@@ -45,18 +52,18 @@ def make(env_id: str, **kwargs: Any) -> Env:
         raise FedQHDError(f"env={env_id!r} cannot be made: {error}") from error
 
 
-def maker(own: Any, env_id: str) -> Any:
-    """A function that makes such environments: a class or function itself; of an object, copies."""
-    if not isinstance(own, gymnasium.Env):
-        if callable(own):
-            return own
-        raise FedQHDError(f"env={env_id!r} is a {type(own).__name__}: give a gymnasium.Env, its class or a function")
+def env_factory(custom: Any, env_id: str) -> Any:
+    """Return a function that makes environments: a class or function itself, or one that copies an environment."""
+    if not isinstance(custom, gymnasium.Env):
+        if callable(custom):
+            return custom
+        raise FedQHDError(f"env={env_id!r} is a {type(custom).__name__}: give a gymnasium.Env, its class or a function")
 
     def copied(render_mode: str | None = None, **kwargs: Any) -> Env:
-        if own.spec is not None:
-            return gymnasium.make(own.spec, **({"render_mode": render_mode, **kwargs} if render_mode else kwargs))
+        if custom.spec is not None:
+            return gymnasium.make(custom.spec, **({"render_mode": render_mode, **kwargs} if render_mode else kwargs))
         try:
-            env = copy.deepcopy(own)
+            env = copy.deepcopy(custom)
         except Exception as error:
             raise FedQHDError(
                 f"env={env_id!r} is an object that cannot be copied ({error}), and each client needs its own: give a "
@@ -70,7 +77,7 @@ def maker(own: Any, env_id: str) -> Any:
 
 
 class Vectors(FlattenObservation[Any, Any, Any]):
-    """Any observations as vectors; `symbols` are those variables of them that are 1 for one value of a symbol."""
+    """Flattens observations to vectors; `symbols` (n,) marks the variables that come from one-hot symbols."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -78,7 +85,7 @@ class Vectors(FlattenObservation[Any, Any, Any]):
 
 
 def symbols(space: spaces.Space[Any]) -> Array:
-    """Which variables of flattened observations belong to a one-hot symbol, where no value is nearer than another."""
+    """Return which variables of flattened observations belong to a one-hot symbol, as booleans (n,)."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         return np.concatenate([symbols(part) for part in parts])
@@ -87,17 +94,17 @@ def symbols(space: spaces.Space[Any]) -> Array:
 
 
 def as_vectors(env: Env, env_id: str) -> Env:
-    """The environment with vector observations and actions from 0 on, or one sentence on why it has none."""
-    actions, seen = env.action_space, env.observation_space
+    """Give an environment vector observations, actions from 0 on and a time limit. Raises FedQHDError if it cannot."""
+    actions, observations = env.action_space, env.observation_space
     if not isinstance(actions, spaces.Discrete):
-        raise FedQHDError(f"env={env_id!r} has actions {actions}: Q-learning here needs discrete ones")
-    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
+        raise FedQHDError(f"env={env_id!r} has the action space {actions}: a discrete one is needed")
+    if not isinstance(observations, spaces.Box) or len(observations.shape) != 1:
         try:
             env = Vectors(env)
         except NotImplementedError as error:
             raise FedQHDError(
-                f"env={env_id!r} has observations {seen}, which are no vector, nor can Gymnasium make one of them: "
-                "give a function whose wrapper does"
+                f"env={env_id!r} has the observation space {observations}, which Gymnasium cannot flatten to vectors: "
+                "give a function that wraps the environment so that its observations are vectors"
             ) from error
     if actions.start:
         env = TransformAction(env, lambda a: a + actions.start, spaces.Discrete(actions.n))
@@ -107,7 +114,7 @@ def as_vectors(env: Env, env_id: str) -> Env:
 
 
 def check_rules(env_id: str) -> None:
-    """Refuse an environment that breaks a rule of Gymnasium, naming it. Gymnasium's own are known to keep them."""
+    """Raise FedQHDError if an environment that is not part of Gymnasium breaks a rule of Gymnasium."""
     env = make(env_id)
     spec = env.unwrapped.spec
     if spec is not None and str(spec.entry_point).startswith("gymnasium."):
@@ -123,14 +130,17 @@ def check_rules(env_id: str) -> None:
 
 
 def broken_rule(env: Env) -> str:
-    """What Gymnasium's checker says of reset and step, or ''. It warns of some of what it finds, and of much else."""
+    """Return what Gymnasium's checker says about reset and step, or "".
+
+    The checker raises for some broken rules and only warns about others, among many warnings that do not matter.
+    """
     failed = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             check_env(env, skip_render_check=True, skip_close_check=True)
         except AssertionError as error:
-            failed = str(error) or "an assertion of its own fails"
+            failed = str(error) or "an assertion in it fails"
         except Exception as error:
             failed = f"reset or step fails with {error!r}"
     texts = (str(w.message).split("WARN: ")[-1].removesuffix("\x1b[0m") for w in caught)
@@ -138,17 +148,17 @@ def broken_rule(env: Env) -> str:
 
 
 def repeats(env: Env, steps: int = 50) -> bool:
-    """Whether two episodes with one seed and the same actions show the same."""
+    """Return whether two episodes with the same seed and actions have the same observations and rewards."""
 
-    def shown() -> list[Any]:
+    def episode() -> list[Any]:
         actions = np.random.default_rng(0).integers(env.action_space.n, size=steps)  # type: ignore[attr-defined]
-        seen = [env.reset(seed=1)[0]]
+        record = [env.reset(seed=1)[0]]
         for action in actions:
             state, reward, terminated, truncated, _ = env.step(action)
-            seen += [state, reward]
+            record += [state, reward]
             if terminated or truncated:
                 break
-        return copy.deepcopy(seen)
+        return copy.deepcopy(record)
 
-    a, b = shown(), shown()
+    a, b = episode(), episode()
     return len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))

@@ -1,4 +1,4 @@
-"""The anchor states that all clients share: from rollouts, from the box, or from a file."""
+"""The anchor states that all clients share, from random rollouts, the box of states or a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
 from fedqhd.envs.scaling import StateScaler
 
 MOVING = ("teacher", "visited")
-"""Sources whose anchors are found during training."""
+"""Sources whose anchors change during training."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class AnchorSettings(Settings):
         "rollout", "where anchors come from", choices=("rollout", "uniform", "mix", "file", *MOVING)
     )
     anchor_file: str = setting(
-        "", "anchor_source=file: an .npy or .npz of raw states, one a row", only={"anchor_source": "file"}
+        "", "anchor_source=file: an .npy or .npz file of raw states, one per row", only={"anchor_source": "file"}
     )
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
-        need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file's name in anchor_file")
+        need(c.anchor_source != "file" or bool(c.anchor_file), "anchor_source", "give the file in anchor_file")
 
 
 def make_anchors(
@@ -48,7 +48,18 @@ def make_anchors(
     rng: np.random.Generator,
     steps: int = ROLLOUT_STEPS,
 ) -> Array:
-    """The first anchor states, scaled, (m, n): from random rollouts, uniform in the box, half of each, or a file."""
+    """Return the anchors of the first round as scaled states (m, n).
+
+    Args:
+        source: "rollout" or "teacher" for states of random rollouts, "uniform" for uniform draws from the box of the
+            scaler, "mix" for half of each, or "file".
+        m: Number of anchors; a file decides it itself.
+        file: The file of raw states.
+        env: The environment for the rollouts.
+        scaler: The scaling of states.
+        rng: The generator of all draws.
+        steps: Steps of the rollouts from which anchors are drawn, at least 2m.
+    """
     if source == "file":
         return scaler(read_states(file, len(scaler.shift)))
     rollouts = {"rollout": m, "teacher": m, "uniform": 0, "mix": m - m // 2}[source]
@@ -59,7 +70,7 @@ def make_anchors(
 
 
 def read_states(file: str, n: int) -> Array:
-    """Raw states from an .npy file, or the first array of an .npz."""
+    """Read raw states (m, n) from an .npy file, or from the first array of an .npz file."""
     if not Path(file).is_file():
         raise FedQHDError(f"anchor_file={file!r} does not exist: give an .npy or .npz file of states")
     try:

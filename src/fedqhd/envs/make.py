@@ -1,4 +1,4 @@
-"""Environments with vector observations and discrete actions, and changes to their physics."""
+"""Environments with vector observations and discrete actions, and changes to their dynamics."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fedqhd.envs.adapt import as_vectors, make
 
 @dataclass(frozen=True)
 class EnvironmentSettings(Settings):
-    """How the environment of each client is played."""
+    """The settings of each client's environment."""
 
     title: ClassVar[str] = "environment"
 
-    action_repeat: int = setting(1, "steps of the environment for which an action is kept")
+    action_repeat: int = setting(1, "steps of the environment for which each action is repeated")
     dynamics: tuple[str, ...] = setting(
-        (), "worlds that differ: NAME=LOW:HIGH, drawn for each client, e.g. length=0.3:1"
+        (), "constants that differ between clients: NAME=LOW:HIGH, drawn for each, e.g. length=0.3:1"
     )
     gamma: float = setting(0.99, "discount from one action to the next", at_least=0, at_most=1)
 
@@ -40,24 +40,32 @@ class EnvironmentSettings(Settings):
 def make_env(
     env_id: str, *, repeat: int = 1, dynamics: Mapping[str, float] | None = None, **kwargs: Any
 ) -> gymnasium.Env[Array, np.int64]:
-    """An environment with vector observations and discrete actions, or why it is none. `env_id` is a Gymnasium id or
-    `module:Env`, a class or a function that makes one. Other observations are flattened, symbols as one-hot vectors.
+    """Make an environment with vector observations and discrete actions.
 
-    `repeat` keeps every action for so many steps. `dynamics` sets constants of its physics: arguments of its
-    constructor (LunarLander's gravity and wind) or numbers that it holds (CartPole's length, Acrobot's LINK_MASS_1,
-    MountainCar's force).
+    Observations that are not vectors are flattened, symbols to one-hot vectors.
+
+    Args:
+        env_id: A Gymnasium id, or `module:Env`, a class or a function that makes an environment.
+        repeat: Steps for which each action is repeated.
+        dynamics: New values for constants of its physics. These are arguments of its constructor (gravity and wind of
+            LunarLander) or its attributes (`length` of CartPole, `LINK_MASS_1` of Acrobot, `force` of MountainCar).
+        kwargs: Other arguments of the environment.
+
+    Raises:
+        FedQHDError: If there is no such environment, or if it cannot be adapted.
     """
     env = make(env_id, **kwargs)
     if dynamics:
-        env = changed(env, env_id, dynamics, kwargs)
+        env = with_dynamics(env, env_id, dynamics, kwargs)
     env = as_vectors(env, env_id)
     return ActionRepeat(env, repeat) if repeat > 1 else env
 
 
 class ActionRepeat(gymnasium.Wrapper[Array, np.int64, Array, np.int64]):
-    """Keeps an action for `repeat` steps and adds up their rewards; `info["env_steps"]` says how many there were.
+    """Repeats each action for `repeat` steps and sums their rewards; `info["env_steps"]` is the number of steps taken.
 
-    Where one step hardly matters, the values of actions hardly differ, and less than the error of any estimate.
+    It helps where a single step has so little effect that the values of actions differ by less than their estimation
+    error.
     """
 
     def __init__(self, env: gymnasium.Env[Array, np.int64], repeat: int) -> None:
@@ -78,13 +86,13 @@ Range = tuple[str, float, float]
 
 
 def _constants(env: gymnasium.Env[Any, Any]) -> tuple[set[str], set[str]]:
-    """What of an environment's physics can be changed: arguments of its constructor, and numbers that it holds."""
+    """Return the names that can be changed: arguments of the constructor, and numeric attributes."""
     arguments = set(inspect.signature(type(env.unwrapped).__init__).parameters) - {"self", "render_mode"}
     return arguments, {k for k in dir(env.unwrapped) if isinstance(getattr(env.unwrapped, k, None), float | int)}
 
 
 def parse_range(spec: str) -> Range:
-    """(name, low, high) of `name=low:high`."""
+    """Parse `name=low:high` to (name, low, high)."""
     name, _, bounds = spec.partition("=")
     low, _, high = bounds.partition(":")
     try:
@@ -93,11 +101,11 @@ def parse_range(spec: str) -> Range:
             return parsed
     except ValueError:
         pass
-    raise FedQHDError(f"dynamics={spec!r} is no range: give NAME=LOW:HIGH with LOW at most HIGH, e.g. gravity=8:12")
+    raise FedQHDError(f"dynamics={spec!r} is not a range: give NAME=LOW:HIGH with LOW at most HIGH, e.g. gravity=8:12")
 
 
 def dynamics_of(c: Config, client: int) -> dict[str, float]:
-    """How the environment of a client departs from the nominal one."""
+    """Draw the constants of a client's environment that differ from the nominal ones."""
     ranges = [parse_range(spec) for spec in c.dynamics]
     if not ranges:
         return {}
@@ -108,37 +116,37 @@ def dynamics_of(c: Config, client: int) -> dict[str, float]:
 
 
 def check_dynamics(env: gymnasium.Env[Any, Any], env_id: str, ranges: Sequence[Range]) -> None:
-    """Refuse ranges of what the environment does not have, or that change its sign: no pole has length -1."""
+    """Raise FedQHDError for ranges of constants that the environment does not have, or that change their sign."""
     known = set.union(*_constants(env))
     for name, low, high in ranges:
         if name not in known:
-            raise FedQHDError(f"dynamics={name!r} is nothing {env_id} has{nearest(name, known)}")
+            raise FedQHDError(f"dynamics={name!r} is not a constant of {env_id}{nearest(name, known)}")
         nominal = getattr(env.unwrapped, name, 0.0)
         if min(nominal * low, nominal * high) < 0:
             raise FedQHDError(
-                f"dynamics='{name}={low:g}:{high:g}' makes no sense: {env_id} has {nominal:g}, and the sign must stay"
+                f"dynamics='{name}={low:g}:{high:g}' changes the sign of {nominal:g} in {env_id}: the sign must stay"
             )
 
 
 def draw_dynamics(ranges: Sequence[Range], generator: np.random.Generator) -> dict[str, float]:
-    """One world: each constant uniform in its range."""
+    """Draw each constant uniformly from its range."""
     return {name: float(generator.uniform(low, high)) for name, low, high in ranges}
 
 
-def changed(
+def with_dynamics(
     env: gymnasium.Env[Any, Any], env_id: str, dynamics: Mapping[str, float], kwargs: Mapping[str, Any]
 ) -> gymnasium.Env[Any, Any]:
-    """The environment with other constants."""
-    given = {k: v for k, v in dynamics.items() if k in _constants(env)[0]}
-    if given:
-        wind = {"enable_wind": True} if "wind_power" in given else {}
+    """Return the environment with other constants; arguments of the constructor require making it again."""
+    arguments = {k: v for k, v in dynamics.items() if k in _constants(env)[0]}
+    if arguments:
+        wind = {"enable_wind": True} if "wind_power" in arguments else {}
         try:
-            env = make(env_id, **{**kwargs, **given, **wind})
+            env = make(env_id, **{**kwargs, **arguments, **wind})
         except AssertionError as error:
-            raise FedQHDError(f"dynamics={given} is refused by {env_id}: {error}") from error
-    for name in dynamics.keys() - given.keys():
+            raise FedQHDError(f"dynamics={arguments} is refused by {env_id}: {error}") from error
+    for name in dynamics.keys() - arguments.keys():
         setattr(env.unwrapped, name, dynamics[name])
     cart: Any = env.unwrapped
-    if hasattr(cart, "polemass_length"):  # what CartPole derives from its constants when it is made
+    if hasattr(cart, "polemass_length"):  # CartPole derives these from its constants in its constructor
         cart.total_mass, cart.polemass_length = cart.masspole + cart.masscart, cart.masspole * cart.length
     return env

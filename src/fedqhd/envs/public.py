@@ -1,4 +1,4 @@
-"""What all clients of a run share in public: scaling, anchors, and states to measure features on or fit encoders to."""
+"""What all clients of a run share: the scaling of states, the anchors, and states to measure and fit encoders on."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from fedqhd.envs.make import make_env
 from fedqhd.envs.rollouts import random_states
 from fedqhd.envs.scaling import StateScaler, make_scaler
 
-PUBLIC_STATES = 500
+MEASURE_STATES = 500
 FIT_STATES = 2000
 
 
 class Public(NamedTuple):
-    """What all clients share: everyone can make it from the settings and a seed, so none of it travels."""
+    """What all clients share. Every client derives it from the settings and the seed, so none of it is sent."""
 
     scaler: StateScaler
     anchors: Array | None
-    """None where the method has none, or where clients give them."""
-    measure: Array
-    """States of random rollouts, scaled: on these a client measures its own features."""
-    fit: Array
-    """On these it may fit an encoder."""
+    """The first anchors, scaled (m, n); None if the method has none or if they come from the clients."""
+    measure_states: Array
+    """Scaled states of random rollouts, on which a client measures its features."""
+    fit_states: Array
+    """Scaled states of random rollouts, to which a client may fit its encoder."""
     actions: int
+    """Number of actions."""
 
     @property
     def n(self) -> int:
@@ -39,7 +40,7 @@ class Public(NamedTuple):
         return len(self.scaler.shift)
 
     def fingerprint(self) -> str:
-        """Equal where Q on the anchors means the same; with how many state variables, anchors and actions."""
+        """Return a text that is equal where Q at the anchors has the same meaning, with the sizes for the reader."""
         anchors = np.zeros((0, self.n), np.float32) if self.anchors is None else self.anchors
         digest = hashlib.sha256()
         for part in (*self.scaler, anchors):
@@ -48,32 +49,32 @@ class Public(NamedTuple):
 
 
 def scaler_of(c: Config, env: gymnasium.Env[Array, np.int64]) -> StateScaler:
-    """The scaler of a run's states."""
-    own = rng.generator(c.seed, rng.PUBLIC, "scaler")
-    return make_scaler(env, c.scaling, c.scale_low, c.scale_high, own, c.rollout_steps)
+    """Return the scaler of a run's states."""
+    generator = rng.generator(c.seed, rng.PUBLIC, "scaler")
+    return make_scaler(env, c.scaling, c.scale_low, c.scale_high, generator, c.rollout_steps)
 
 
 def fit_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array:
-    """Scaled states of random rollouts for encoders that learn from data; where there are none, just their shape."""
+    """Return scaled states (k, n) of random rollouts for fitting encoders; k = 0 if no encoder is custom."""
     steps = min(FIT_STATES, c.rollout_steps) if any(":" in name for name in c.get("encoder", ())) else 0
     return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "fit")))
 
 
 def anchors_of(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array | None:
-    """The first anchors of a run; None where its method uses none, or gathers them from its clients."""
+    """Return the first anchors of a run; None if its method uses none or gathers them from its clients."""
     if c.get("anchor_source", "visited") == "visited":
         return None
-    own = rng.generator(c.seed, rng.PUBLIC, "anchors")
-    return make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, own, c.rollout_steps)
+    generator = rng.generator(c.seed, rng.PUBLIC, "anchors")
+    return make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, generator, c.rollout_steps)
 
 
 def make_public(c: Config) -> Public:
-    """Everything that the clients of a run share, drawn from its seed."""
+    """Return everything that the clients of a run share, drawn from its seed. The environment is checked first."""
     check_rules(c.env)
     env = make_env(c.env, repeat=c.action_repeat)
     scaler = scaler_of(c, env)
     anchors = anchors_of(c, env, scaler)
-    steps = min(PUBLIC_STATES, c.rollout_steps)
+    steps = min(MEASURE_STATES, c.rollout_steps)
     measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions)

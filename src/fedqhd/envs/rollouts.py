@@ -1,4 +1,4 @@
-"""States that a policy meets: random play, or any other."""
+"""States that random play, or any other policy, visits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from fedqhd.core.protocols import Array
 
 ROLLOUT_STEPS = 5_000
-"""Random steps by which states are scaled and anchors found."""
+"""Default number of random steps from which the scaling and the anchors are computed."""
 
 
 def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator) -> Array:
-    """States met by uniformly random actions, (steps, n)."""
+    """Return the raw states (steps, n) that uniformly random actions visit."""
     actions = int(env.action_space.n)  # type: ignore[attr-defined]
     return states_met(env, steps, rng, lambda s: rng.integers(actions))
 
@@ -23,7 +23,7 @@ def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.rando
 def states_met(
     env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator, act: Callable[[Array], Any]
 ) -> Array:
-    """States that a policy meets, episode after episode, (steps, n)."""
+    """Return the raw states (steps, n) that a policy `act` visits, one episode after another."""
     states = np.empty((steps, *env.observation_space.shape))  # type: ignore[misc]
     done = True
     for i in range(steps):

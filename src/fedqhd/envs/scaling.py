@@ -1,4 +1,4 @@
-"""The public scaling of states: fixed, the same for every client, saved with the model."""
+"""The scaling of states, which is fixed, the same for all clients and saved with the model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fedqhd.core.settings import Settings, setting
 from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
 
 ABSURD = 1e6
-"""A declared bound beyond this says nothing about where states are."""
+"""A declared bound beyond this is ignored, because it says nothing about the states."""
 SPREAD = 2.5
-"""How far apart two states of random rollouts are put by scaling=auto, in the median: with the default bandwidth of 1.5
-about what Acrobot and MountainCar were found to like."""
+"""The median distance between two states of random rollouts after scaling=auto. It suits the default bandwidth of 1.5,
+as experiments on Acrobot and MountainCar showed."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ScalingSettings(Settings):
 
     scaling: str = setting(
         "auto",
-        "scale states by random rollouts (auto: and their distance), the environment's box, or given bounds",
+        "scale states by random rollouts (auto: also by their distances), the environment's box, or given bounds",
         choices=("auto", "rollout", "box", "bounds"),
     )
     scale_low: tuple[float, ...] = setting(
@@ -39,14 +39,14 @@ class ScalingSettings(Settings):
         (), "scaling=bounds: the value of each state variable that becomes 4", only={"scaling": "bounds"}
     )
     rollout_steps: int = setting(
-        ROLLOUT_STEPS, "random steps by which states are scaled and anchors found; fewer if a step is slow"
+        ROLLOUT_STEPS, "random steps from which the scaling and the anchors are computed; use fewer if a step is slow"
     )
 
 
 class StateScaler(NamedTuple):
-    """z = (s - shift) / scale: fixed, public, the same for every client, saved with the model.
+    """The scaling z = (s - shift) / scale; all arrays are (n,).
 
-    low and high bound, in raw units, the box in which states are expected.
+    `low` and `high` are the bounds of the box in which states are expected, in raw units.
     """
 
     shift: Array
@@ -58,7 +58,7 @@ class StateScaler(NamedTuple):
         return ((s - self.shift) / self.scale).astype(np.float32)
 
     def raw(self, z: Array) -> Array:
-        """The states that were scaled to z, to its float32."""
+        """Return the raw states that were scaled to z, up to the rounding of z to float32."""
         return np.asarray(z, np.float64) * self.scale + self.shift
 
 
@@ -70,18 +70,26 @@ def make_scaler(
     rng: np.random.Generator,
     steps: int = ROLLOUT_STEPS,
 ) -> StateScaler:
-    """`rollout`: mean and standard deviation of random rollouts. `auto`: the same, then all variables by one factor, so
-    that states are as far apart whatever their number. `box`: the environment's bounds to [-SPAN, SPAN]. `bounds`: the
-    given low and high to [-SPAN, SPAN]."""
+    """Return the scaler of an environment.
+
+    Args:
+        env: The environment, with vector observations.
+        scaling: "rollout" scales by the mean and standard deviation of random rollouts. "auto" does the same and then
+            scales all variables by one factor, so that distances do not depend on the number of variables. "box" scales
+            the bounds of the environment to [-SPAN, SPAN], and "bounds" scales `low` and `high` to them.
+        low, high: The bounds of each variable for scaling="bounds".
+        rng: The generator of the rollouts.
+        steps: Number of random steps.
+    """
     states = random_states(env, steps, rng)
     if not np.isfinite(states).all():
         bad = states[~np.isfinite(states).all(axis=1)][0]
-        raise FedQHDError(f"the environment shows the state {bad.tolist()}, which is not finite")
+        raise FedQHDError(f"the environment returned the state {bad.tolist()}, which is not finite")
     seen_low, seen_high = states.min(axis=0), states.max(axis=0)
     margin = (seen_high - seen_low) / 2
     space = env.observation_space
     assert isinstance(space, Box)
-    # Infinite or absurd bounds (CartPole's velocities) give way to what random rollouts reach, and half as much again.
+    # Infinite or absurd bounds (velocities of CartPole) are replaced by the range of random rollouts, twice as wide.
     box_low = np.where(np.abs(space.low) < ABSURD, space.low, seen_low - margin).astype(np.float64)
     box_high = np.where(np.abs(space.high) < ABSURD, space.high, seen_high + margin).astype(np.float64)
     if scaling == "bounds":
@@ -98,15 +106,15 @@ def make_scaler(
     else:
         shift, scale = (box_low + box_high) / 2, (box_high - box_low) / (2 * SPAN)
     if scaling == "auto":
-        # A bit that is hardly ever set is not worth more than the whole box.
+        # A bit that is rarely set has a tiny standard deviation: do not scale it beyond the box.
         bits = (space.low == 0) & (space.high == 1) & (space.dtype.kind in "biu")
         scale = np.where(bits, np.maximum(scale, 1 / (2 * SPAN)), scale)
-    scale = np.where(scale > 1e-8, scale, 1.0)  # a variable that never moved stays as it is
+    scale = np.where(scale > 1e-8, scale, 1.0)  # do not scale a variable that never changed
     if scaling == "auto":
         symbolic = env.get_wrapper_attr("symbols") if env.has_wrapper_attr("symbols") else np.zeros(len(shift), bool)
         pairs = (rng.permutation(states) - rng.permutation(states))[:, ~symbolic] / scale[~symbolic]
         apart = np.median(np.linalg.norm(pairs, axis=1))
-        # Between two values of a symbol there is nothing, so they are put as far apart as anything is.
+        # Symbols have no values in between, so they are scaled to the full span.
         shift = np.where(symbolic, 0.5, shift)
         scale = np.where(symbolic, 1 / (2 * SPAN), scale * (apart / SPREAD or 1.0))
     return StateScaler(shift, scale, box_low, box_high)

@@ -30,7 +30,7 @@ def teacher_rollout(c: Config, public: Public) -> Callable[[Array, Array, int], 
     """
     scaler, dims = public.scaler, sorted(c.dims)
     drawn = rng.generator(c.seed, rng.PUBLIC, "server")
-    encoder = draw_encoder(c.encoder[0], public.n, dims[len(dims) // 2], c.sigma, drawn, public.fit)
+    encoder = draw_encoder(c.encoder[0], public.n, dims[len(dims) // 2], c.sigma, drawn, public.fit_states)
     settings = OnlineSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
 
     def rollout(anchors: Array, Q: Array, episodes: int) -> Array:

@@ -48,7 +48,7 @@ class LearnerSettings(Settings):
 
     title: ClassVar[str] = "run"
 
-    learner: str = setting("replay", "how a client learns, or module:Class", choices=READOUTS, own=True)
+    learner: str = setting("replay", "how a client learns, or module:Class", choices=READOUTS, custom=True)
 
 
 class Method:

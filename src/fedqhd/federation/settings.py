@@ -65,7 +65,7 @@ class AggregationSettings(Settings):
     weights: str | tuple[float, ...] = setting(
         "uniform", "federation weights: uniform, steps, precision, or one number a client"
     )
-    aggregate: str = setting("auto", "what the server makes of the replies, or module:rule", choices=RULES, own=True)
+    aggregate: str = setting("auto", "what the server makes of the replies, or module:rule", choices=RULES, custom=True)
     max_magnitude: float = setting(1e9, "a reply with a larger number is refused", above=0)
 
     @classmethod

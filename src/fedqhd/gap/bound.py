@@ -62,13 +62,13 @@ def split(anchors: Spectrum, Q: Array, X: Array, W1: Array, lam: float, W0: Arra
         W0: The weights from which compilation starts, (p, A), or 0.
     """
     Z = W1 - W0
-    return Split(anchors.solve(Q - X @ W1, lam), anchors.shrunk(Z, lam), Z - anchors.seen(Z))
+    return Split(anchors.solve(Q - X @ W1, lam), anchors.shrunk(Z, lam), Z - anchors.visible_weights(Z))
 
 
 def share_outside(anchors: Spectrum, W: Array) -> float:
     """Return the share of |W|^2 outside row(X), about which the anchors say nothing."""
     total = float(np.sum(W**2))
-    return float(np.sum((W - anchors.seen(W)) ** 2)) / total if total > 0 else 0.0
+    return float(np.sum((W - anchors.visible_weights(W)) ** 2)) / total if total > 0 else 0.0
 
 
 def project(blocks: Iterable[tuple[Array, Array]], rtol: float = RTOL) -> Array:

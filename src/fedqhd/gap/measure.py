@@ -148,7 +148,7 @@ def _client(member: Member, anchors: Spectrum, ex: exchange.Exchange, measuremen
         "gamma": anchors.gamma, "condition": anchors.condition, "effective_rank": anchors.effective_rank(c.lam),
         "eigenvalues": [float(x) for x in anchors.s**2],
         "anchor_residual": rms(X @ member.after - ex.Q),
-        "invisible": rms(ex.Q - anchors.visible(ex.Q)),
+        "invisible": rms(ex.Q - anchors.visible_values(ex.Q)),
         "outside_row_space": theory.share_outside(anchors, member.before),
         "recompiled": rms(X @ (best + parts.total) - X @ member.after),
         "errors": errors,

@@ -1,36 +1,36 @@
-"""The fused loops: encode and act, encode and learn, without a trip through numpy. Only this package uses numba.
+"""Compiled loops that encode and act, or encode and learn, in one pass. Only this package uses numba.
 
     cache          `jit`, the decorator of all kernels, and their cache on disk
     fourier        cosines of random Fourier features
-    kinds          of encoders
+    kinds          constants for the kinds of encoders
     encode         features of a state, of a batch, of a block of components
     products       dot products of features and weights, sums of features
     integers       the same for features in int8
     actions        values of states, greedy and epsilon-greedy actions
-    memory         rows of the memory of transitions
+    memory         storing and drawing rows of a memory of transitions
     td             steps of TD learning: online, replay, replay of stored features
-    least_squares  targets and sums of a sweep
+    least_squares  targets and sums of a sweep of least squares
     optimiser      Adam
 
-Every kernel has a plain numpy twin that tests compare it with (`Encoder.__call__` and the reference functions of
-`agents/td.py`). The kernels work in float32 and agree with it to about 1e-5. Where features are kept as int8, weights
-are rounded as well, to a 4,095th of the largest, but only for the computation of values. `cosines`, which
-`Encoder.__call__` uses itself, works in float64 and agrees with numpy to 1e-14.
+Tests compare every kernel with an implementation in plain numpy (`Encoder.__call__` and the functions of
+`agents/td.py`). The kernels work in float32 and agree with numpy to about 1e-5. Where features are stored as int8,
+weights are rounded as well, to multiples of 1/4095 of the largest, but only for the computation of values. `cosines`,
+which `Encoder.__call__` uses itself, works in float64 and agrees with numpy to 1e-14.
 
-Features are made in blocks of `BLOCK` components, so that what a block touches stays in the first-level cache and no
-(B, D) array of them travels through numpy.
+Features are computed in blocks of `BLOCK` components, so that a block stays in the first-level cache until it is used
+and no (B, D) array of features is needed.
 """
 
 import importlib
 from typing import Any
 
-# Where each kernel lives. They are imported when first used, since numba takes as long to import as all else together,
-# and who only asks for help, or gives a setting that is refused, has no use for it.
+# The module of each kernel. It is imported when the kernel is first used, because importing numba takes as long as all
+# other imports together, and commands such as `--help` do not need it.
 _HOME = {
     "BLOCK": "encode",
     "COMPLEX": "kinds",
     "FOURIER": "kinds",
-    "GIVEN": "kinds",
+    "PRECOMPUTED": "kinds",
     "REACH": "integers",
     "STORED_BLOCK": "products",
     "SYMBOLIC": "kinds",
@@ -39,16 +39,16 @@ _HOME = {
     "add_products": "least_squares",
     "bellman": "least_squares",
     "cosines": "fourier",
-    "counted": "integers",
-    "drawn": "memory",
+    "draw_rows": "memory",
     "encode_batch": "encode",
     "greedy": "actions",
-    "keep": "memory",
     "online_step": "td",
-    "put": "memory",
+    "put_transition": "memory",
     "q_batch": "actions",
     "refresh": "encode",
     "replay_step": "td",
+    "round_weights": "integers",
+    "store_features": "memory",
     "stored_step": "td",
     "sweep": "least_squares",
     "values": "least_squares",

@@ -1,4 +1,4 @@
-"""Values of states, and the actions that follow from them."""
+"""Values of states, and the choice of actions by them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedqhd.kernels.products import dot
 
 @jit
 def q_batch(kind, Omega, b, items, Z, W, phi, Q):
-    """Q (B, A) = values of the states Z (B, n); phi (R,) is scratch."""
+    """Write the values of the states Z (B, n) to Q (B, A); phi (R,) is scratch space."""
     D = dimension(kind, Omega, items)
     for i in range(Z.shape[0]):
         encode_block(kind, Z[i], Omega, b, items, 0, D, phi)
@@ -21,7 +21,7 @@ def q_batch(kind, Omega, b, items, Z, W, phi, Q):
 
 @jit
 def argmax(q):
-    """The first of the largest elements."""
+    """Return the index of the largest element, the first one if there are several."""
     best = 0
     for k in range(1, q.shape[0]):
         if q[k] > q[best]:
@@ -31,7 +31,7 @@ def argmax(q):
 
 @jit
 def greedy(q, u):
-    """The action of the largest q; u in [0, 1) chooses among equals. Returns -1 if q is not finite."""
+    """Return the action with the largest q, or -1 if q is not finite; u in [0, 1) breaks ties."""
     best, ties = q[0], 0
     for a in range(q.shape[0]):
         if not np.isfinite(q[a]):
@@ -50,9 +50,12 @@ def greedy(q, u):
 
 
 @jit
-def act(kind, Omega, b, items, z, seen, phi, W, q, epsilon, u_explore, u_action):
-    """Epsilon-greedy action, or -1 if Q is not finite. It leaves Q(z, .) in q."""
-    refresh(kind, Omega, b, items, z, seen, phi)
+def act(kind, Omega, b, items, z, cached, phi, W, q, epsilon, u_explore, u_action):
+    """Return an epsilon-greedy action in the state z, or -1 if Q is not finite, and write Q(z, .) to q.
+
+    u_explore and u_action are uniform in [0, 1); cached and phi are those of `refresh`.
+    """
+    refresh(kind, Omega, b, items, z, cached, phi)
     for a in range(W.shape[0]):
         q[a] = dot(phi, W[a])
     best = greedy(q, u_action)

@@ -1,11 +1,11 @@
 """Features Phi(z) of an encoder.
 
-An encoder arrives as `(kind, Omega, b, items)`; the arrays that its kind does not use are empty.
+An encoder is passed as `(kind, Omega, b, items)`; the arrays that its kind does not use are empty.
 
-FOURIER   Phi_d = D^-1/2 cos(2 pi (z . Omega_d + b_d)), Omega and b in turns, not radians
-COMPLEX   Phi_d = D^-1/2 exp(2 pi i z . Omega_d), stored as interleaved (cos, sin)
-SYMBOLIC  bundle of the n bound items[j, level_j] and of their joint binding (their product)
-GIVEN     any other encoder: the caller has already written Phi to where it belongs, and nothing is computed here
+FOURIER      Phi_d = D^-1/2 cos(2 pi (z . Omega_d + b_d)), Omega and b in turns, not radians
+COMPLEX      Phi_d = D^-1/2 exp(2 pi i z . Omega_d), stored as interleaved (cos, sin)
+SYMBOLIC     bundle of the n bound items[j, level_j] and of their joint binding (their product)
+PRECOMPUTED  any other encoder: the caller has already written Phi, and nothing is computed here
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from fedqhd.kernels.cache import jit
 from fedqhd.kernels.fourier import add_turns, cos_turns, eight_variables, four_states
-from fedqhd.kernels.kinds import FOURIER, GIVEN, SYMBOLIC
+from fedqhd.kernels.kinds import FOURIER, PRECOMPUTED, SYMBOLIC
 
 BLOCK = 1024
-"""Components of Phi that are made at a time, so that they stay in the first-level cache until they are used."""
+"""Components of Phi that are computed at a time, so that they stay in the first-level cache until they are used."""
 
 f32 = np.float32
 _ZERO, _QUARTER, _HALF, _ONE = f32(0.0), f32(0.25), f32(0.5), f32(1.0)
@@ -25,13 +25,13 @@ _ZERO, _QUARTER, _HALF, _ONE = f32(0.0), f32(0.25), f32(0.5), f32(1.0)
 
 @jit(inline="always")
 def dimension(kind, Omega, items):
-    """D, the number of (real or complex) components of Phi."""
+    """Return D, the number of (real or complex) components of Phi."""
     return items.shape[2] if kind == SYMBOLIC else Omega.shape[1]
 
 
 @jit
 def _symbolic(z, b, items, lo, hi, out):
-    """Bundle of the bound levels and their product. b = (first level's position, levels per unit)."""
+    """Write the bundle of the bound levels and their product to out. b = (position of level 0, levels per unit)."""
     n, last, width = z.shape[0], items.shape[1] - 1, hi - lo
     product = np.ones(width, np.float32)
     for j in range(n):
@@ -50,9 +50,9 @@ def _symbolic(z, b, items, lo, hi, out):
 
 @jit
 def encode_block(kind, z, Omega, b, items, lo, hi, out):
-    """Components lo to hi of Phi(z) into out[0:]; complex ones as interleaved pairs."""
+    """Write components lo to hi of Phi(z) to out[0:]; complex ones as interleaved pairs."""
     width = hi - lo
-    if kind == GIVEN:
+    if kind == PRECOMPUTED:
         return
     if kind == SYMBOLIC:
         out[:width] = _ZERO
@@ -78,7 +78,7 @@ def encode_block(kind, z, Omega, b, items, lo, hi, out):
 
 @jit
 def encode_batch(kind, Omega, b, items, Z, X):
-    """X (B, R) = Phi of the states Z (B, n)."""
+    """Write the features of the states Z (B, n) to X (B, R)."""
     D, (rows, n) = dimension(kind, Omega, items), Z.shape
     fours = rows // 4 * 4 if kind == FOURIER and n <= 8 else 0
     for i in range(0, fours, 4):
@@ -88,11 +88,11 @@ def encode_batch(kind, Omega, b, items, Z, X):
 
 
 @jit
-def refresh(kind, Omega, b, items, z, seen, phi):
-    """Make phi = Phi(z) and seen = z, unless seen is z already: the next state of one step is the state of the next."""
+def refresh(kind, Omega, b, items, z, cached, phi):
+    """Set phi to Phi(z) and cached to z, unless cached is z already: often the same state is encoded several times."""
     same = True
     for j in range(z.shape[0]):
-        same = same and z[j] == seen[j]
+        same = same and z[j] == cached[j]
     if not same:
         encode_block(kind, z, Omega, b, items, 0, dimension(kind, Omega, items), phi)
-        seen[:] = z
+        cached[:] = z

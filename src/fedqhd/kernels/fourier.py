@@ -1,6 +1,6 @@
 """Cosines of random Fourier features: turns z . Omega and cos(2 pi turns).
 
-Angles are counted in turns, not radians, so that reducing them to one period is a subtraction.
+Angles are in turns, not radians, so that reducing them to one period is a subtraction.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _ZERO, _QUARTER, _HALF = f32(0.0), f32(0.25), f32(0.5)
 
 @jit(inline="always")
 def cos_turns(t):
-    """cos(2 pi t). It uses floor, not rint, because only floor vectorises here."""
+    """Return cos(2 pi t). It uses floor, not rint, because only floor vectorises here."""
     t = t - np.floor(t + _HALF)
     x = _QUARTER - abs(t)
     u = x * x
     return x * (_S1 + u * (_S3 + u * (_S5 + u * (_S7 + u * _S9))))
 
 
-# The same by its Taylor series, in double precision: the first term left out is below 2e-18.
+# The Taylor series of sin(2 pi x), for double precision: the first omitted term is below 2e-18.
 _TAYLOR = tuple((-1) ** k * (2 * np.pi) ** (2 * k + 1) / factorial(2 * k + 1) for k in range(11))
 
 
 @jit
 def cosines(T, scale):
-    """T = scale cos(2 pi T) in place, in double precision and an order of magnitude faster than numpy's."""
+    """Replace T by scale cos(2 pi T), in double precision and an order of magnitude faster than numpy."""
     flat = T.reshape(-1)
     for d in range(len(flat)):
         t = flat[d] - np.floor(flat[d] + 0.5)
@@ -46,10 +46,10 @@ def cosines(T, scale):
 
 @jit
 def add_turns(z, Omega, lo, hi, out):
-    """out += z . Omega[:, lo:hi].
+    """Add z . Omega[:, lo:hi] to out.
 
-    It runs along one-dimensional slices, which is what vectorises, and takes four variables at a time, which saves
-    three of four trips of `out` to memory.
+    The loops run along one-dimensional slices, because these vectorise, and take four variables at a time, which saves
+    three of four passes over `out`.
     """
     n, width, j = z.shape[0], hi - lo, 0
     while j + 4 <= n:
@@ -72,20 +72,20 @@ def add_turns(z, Omega, lo, hi, out):
 
 @jit(inline="always")
 def _variable(z, j):
-    """z_j, or zero if z has no variable j."""
+    """Return z_j, or zero if z has no variable j."""
     return z[j] if j < z.shape[0] else _ZERO
 
 
 @jit(inline="always")
 def _eight(z, j):
-    """Variables j to j + 7."""
+    """Return variables j to j + 7."""
     return (_variable(z, j), _variable(z, j + 1), _variable(z, j + 2), _variable(z, j + 3),
             _variable(z, j + 4), _variable(z, j + 5), _variable(z, j + 6), _variable(z, j + 7))  # fmt: skip
 
 
 @jit(inline="always")
 def _frequencies(Omega, j, lo, hi):
-    """Rows j to j + 7 of Omega; the last row stands in for those that Omega does not have."""
+    """Return rows j to j + 7 of Omega; the last row replaces those that Omega does not have."""
     n = Omega.shape[0] - 1
     return (Omega[j, lo:hi], Omega[min(j + 1, n), lo:hi], Omega[min(j + 2, n), lo:hi], Omega[min(j + 3, n), lo:hi],
             Omega[min(j + 4, n), lo:hi], Omega[min(j + 5, n), lo:hi], Omega[min(j + 6, n), lo:hi],
@@ -94,15 +94,15 @@ def _frequencies(Omega, j, lo, hi):
 
 @jit
 def _feature(t, z, w, d, scale):
-    """scale cos(2 pi (t + z . w_d)) in one go: it costs twice as much to write the turns to memory before their cosine
-    is taken."""
+    """Return scale cos(2 pi (t + z . w_d)). Writing the turns to memory before taking their cosine would take twice as
+    long."""
     t = t + z[0] * w[0][d] + z[1] * w[1][d] + z[2] * w[2][d] + z[3] * w[3][d]
     return scale * cos_turns(t + z[4] * w[4][d] + z[5] * w[5][d] + z[6] * w[6][d] + z[7] * w[7][d])
 
 
 @jit
 def eight_variables(turns, z, Omega, j, lo, hi, scale, out):
-    """out = scale cos(2 pi (turns + z . Omega[:, lo:hi])) over variables j to j + 7."""
+    """Write scale cos(2 pi (turns + z . Omega[:, lo:hi])) to out, summing over variables j to j + 7."""
     y, w = _eight(z, j), _frequencies(Omega, j, lo, hi)
     for d in range(hi - lo):
         out[d] = _feature(turns[d], y, w, d, scale)
@@ -110,8 +110,8 @@ def eight_variables(turns, z, Omega, j, lo, hi, scale, out):
 
 @jit
 def four_states(Z, i, Omega, b, scale, X):
-    """X = scale cos(2 pi (b + Z . Omega)) for states i to i + 3 of at most eight variables: the frequencies are read
-    once for all four."""
+    """Write scale cos(2 pi (b + Z . Omega)) to X for states i to i + 3 of at most eight variables, reading the
+    frequencies once for all four."""
     w = _frequencies(Omega, 0, 0, Omega.shape[1])
     z0, z1, z2, z3 = _eight(Z[i], 0), _eight(Z[i + 1], 0), _eight(Z[i + 2], 0), _eight(Z[i + 3], 0)
     x0, x1, x2, x3 = X[i], X[i + 1], X[i + 2], X[i + 3]

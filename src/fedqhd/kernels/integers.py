@@ -1,8 +1,8 @@
-"""Features as int8, and their products with weights in whole numbers.
+"""Features in int8, and their products with weights in integer arithmetic.
 
-Where features are stored as int8, weights are rounded to whole numbers up to REACH for the computation of values, so
-that no element has to be converted. Products of four rows of features with one or two rows of weights come from
-`row_products`, whichever type the features have.
+Where features are stored as int8, weights are rounded to integers up to REACH for the computation of values, so that no
+element has to be converted. `row_products` multiplies four rows of features by one or two rows of weights, whatever
+type the features have.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fedqhd.kernels.cache import jit
 from fedqhd.kernels.products import dot_four, eight_dots
 
 REACH = 4095
-"""Largest rounded weight: the sum of STORED_BLOCK products with int8 then fits into 32 bits."""
+"""The largest rounded weight, for which the sum of STORED_BLOCK products with int8 fits into 32 bits."""
 LANES = 32
-"""Products that are computed at a time."""
+"""Number of products that are computed at a time."""
 
 f32 = np.float32
 _ZERO, _HALF, _ONE = f32(0.0), f32(0.5), f32(1.0)
 
 
 def _sums(builder, xs, ws, lanes, start, pieces):
-    """LLVM code for the sums of x w over `pieces` of `lanes` elements from `start` on, for each x and w.
+    """Build LLVM code for the sums of x w over `pieces` of `lanes` elements from `start` on, for each x and w.
 
-    Each sum is a vector whose elements are still to be added up. Products of neighbours are added before anything else:
-    on most machines that is one instruction for all lanes, which LLVM does not find in a plain loop.
+    Each sum is a vector whose elements still have to be added. Products of neighbours are added first: on most machines
+    that is one instruction for all lanes, which LLVM does not find in a plain loop.
     """
     word = ir.IntType(32)
     halves = [ir.Constant(ir.VectorType(word, lanes // 2), list(range(k, lanes, 2))) for k in (0, 1) if lanes > 1]
@@ -56,7 +56,7 @@ def _sums(builder, xs, ws, lanes, start, pieces):
 
 @intrinsic
 def _integer_products(typingctx, X, rows, W, actions, lo, hi):
-    """The sums of X[i, lo:hi] W[k, lo:hi] for i in `rows` and k in `actions`, of int8 and int16 numbers."""
+    """Return the sums of X[i, lo:hi] W[k, lo:hi] for i in `rows` and k in `actions`, where X is int8 and W int16."""
 
     def generate(context, builder, signature, args):
         X, rows, W, actions, lo, hi = args
@@ -85,7 +85,7 @@ def _integer_products(typingctx, X, rows, W, actions, lo, hi):
 
 
 def row_products(X, rows, W, actions, lo, hi):
-    """The sums of X[i, lo:hi] W[k, lo:hi] for four rows i and one or two actions k, with k running fastest.
+    """Return the sums of X[i, lo:hi] W[k, lo:hi] for four rows i and one or two actions k, with k running fastest.
 
     It can only be called from a kernel.
     """
@@ -112,7 +112,7 @@ def _row_products(X, rows, W, actions, lo, hi):
 
 @jit
 def add_row_products(X, rows, places, many, W, k, unit, lo, hi, q):
-    """q_i += unit_k X[rows_i, lo:hi] W[k, lo:hi] for the first places i, four at a time."""
+    """Add unit_k X[rows_i, lo:hi] W[k, lo:hi] to q_i for the first `many` places i, four at a time."""
     for n in range(0, many, 4):
         at = places[n], places[n + 1], places[n + 2], places[n + 3]
         sums = row_products(X, (rows[at[0]], rows[at[1]], rows[at[2]], rows[at[3]]), W, (k,), lo, hi)
@@ -122,7 +122,7 @@ def add_row_products(X, rows, places, many, W, k, unit, lo, hi, q):
 
 @jit
 def quantise(phi, scale, row):
-    """row = phi / scale, rounded. The caller makes sure that it fits into the type of row."""
+    """Write phi / scale, rounded, to row. The caller makes sure that it fits into the type of row."""
     up = _ONE / scale
     for d in range(phi.shape[0]):
         row[d] = row.dtype.type(np.floor(phi[d] * up + _HALF))
@@ -130,7 +130,7 @@ def quantise(phi, scale, row):
 
 @jit
 def _largest(w):
-    """max |w|, as a maximum of integers, which vectorises: magnitudes are in the order of their bits."""
+    """Return max |w|, computed as a maximum of integers, which vectorises: magnitudes are ordered like their bits."""
     bits, most = w.view(np.int32), np.int32(0)
     for d in range(len(bits)):
         most = np.int32(max(most, np.int32(bits[d] & 0x7FFFFFFF)))
@@ -140,7 +140,7 @@ def _largest(w):
 
 
 def rounded_weights(X, W):
-    """(N, unit) with W_k = unit_k N_k: N has whole numbers up to REACH where X has whole numbers; otherwise N is W.
+    """Return (N, unit) with W_k = unit_k N_k. N contains integers up to REACH if X does; otherwise N is W.
 
     It can only be called from a kernel.
     """
@@ -162,6 +162,6 @@ def _rounded_weights(X, W):
 
 
 @jit
-def counted(X, W):
-    """`rounded_weights` for callers from Python, which keep it for W_target from one synchronisation to the next."""
+def round_weights(X, W):
+    """Call `rounded_weights` from Python. The weights of a target are rounded once for each synchronisation."""
     return rounded_weights(X, W)

@@ -1,3 +1,3 @@
-"""The kinds of encoders, as the kernels know them (see `encode`)."""
+"""Constants for the kinds of encoders, which `encode` describes."""
 
-FOURIER, COMPLEX, SYMBOLIC, GIVEN = 0, 1, 2, 3
+FOURIER, COMPLEX, SYMBOLIC, PRECOMPUTED = 0, 1, 2, 3

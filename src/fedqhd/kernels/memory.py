@@ -1,4 +1,4 @@
-"""The memory of transitions: writing a row, drawing rows, keeping features."""
+"""The memory of transitions: writing a row, drawing rows, storing features."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ CACHE_LINE = 64
 
 
 @jit
-def put(S, A, R, D, S_next, joined, i, any_before, s, a, r, discount, s_next):
-    """Write a transition into row i of a ring, and into `joined` whether the row before it continues in row i.
+def put_transition(S, A, R, D, S_next, joined, i, any_before, s, a, r, discount, s_next):
+    """Write a transition to row i of a ring, and to `joined` whether the row before it continues in row i.
 
     Rows are overwritten in order, so a row that is joined to the next stays joined for as long as it exists.
     """
@@ -34,15 +34,15 @@ def put(S, A, R, D, S_next, joined, i, any_before, s, a, r, discount, s_next):
 
 
 @jit
-def drawn(u, size):
-    """Rows below `size`, one for each u in [0, 1)."""
+def draw_rows(u, size):
+    """Return a row below `size` for each u in [0, 1)."""
     return (u * size).astype(np.intp)
 
 
 @jit
-def keep(kind, Omega, b, items, z, seen, phi, scale, X, row):
-    """X[row] = Phi(z) / scale, rounded if X is int8; in float32, scale is 1. It leaves Phi(z) in phi."""
-    refresh(kind, Omega, b, items, z, seen, phi)
+def store_features(kind, Omega, b, items, z, cached, phi, scale, X, row):
+    """Write Phi(z) / scale to X[row], rounded if X is int8; in float32, scale is 1. Phi(z) is left in phi."""
+    refresh(kind, Omega, b, items, z, cached, phi)
     if X.itemsize == 1:
         quantise(phi, scale, X[row])
     else:
@@ -51,7 +51,7 @@ def keep(kind, Omega, b, items, z, seen, phi, scale, X, row):
 
 @intrinsic
 def _prefetch(typingctx, X, i, j):
-    """Ask for the cache line of X[i, j] without waiting for it."""
+    """Prefetch the cache line of X[i, j]."""
 
     def generate(context, builder, signature, args):
         array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -59,7 +59,7 @@ def _prefetch(typingctx, X, i, j):
         pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
         hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # To read, into the second-level cache (the first is too small), data and not instructions.
+        # A read of data (not instructions) into the second-level cache, since the first is too small.
         to_read, level, data = (ir.Constant(word, k) for k in (0, 2, 1))
         builder.call(hint, [builder.bitcast(address, pointer), to_read, level, data])
 
@@ -68,10 +68,10 @@ def _prefetch(typingctx, X, i, j):
 
 @jit
 def fetch(X, row, after):
-    """Ask for the first blocks of X[row] and X[after] ahead of their use.
+    """Prefetch the first blocks of X[row] and X[after].
 
-    Rows are drawn at random from a memory larger than any cache. The processor foresees by itself that the other blocks
-    follow.
+    Rows are drawn at random from a memory larger than any cache. The processor prefetches the blocks that follow by
+    itself.
     """
     for j in range(0, min(STORED_BLOCK, X.shape[1]), CACHE_LINE // X.itemsize):
         _prefetch(X, row, j)  # type: ignore[call-arg]

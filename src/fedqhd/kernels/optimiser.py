@@ -11,7 +11,10 @@ f32 = np.float32
 
 @jit(error_model="numpy")  # a loop that checks for division by zero does not vectorise
 def adam(theta, g, mean, square, lr, t):
-    """Step t = 1, 2, ... of Adam with its usual constants, on parameters theta and gradient g, in one loop."""
+    """Take step t = 1, 2, ... of Adam with its usual constants on the parameters theta with gradient g, in place.
+
+    `mean` and `square` are the moving averages of the gradient and its square, and lr is the step size.
+    """
     rate = f32(lr / (1 - 0.9**t))
     up = f32(1 / np.sqrt(1 - 0.999**t))
     for d in range(theta.shape[0]):

@@ -1,6 +1,6 @@
 """Dot products of features with weights, and sums of features into weights, several at a time.
 
-The element that several products share is loaded, and converted to the type of the weights, once for all of them.
+An element that several products share is loaded and converted to the type of the weights only once.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import numpy as np
 from fedqhd.kernels.cache import jit
 
 STORED_BLOCK = 4096
-"""Stored components that are read at a time: more than `encode.BLOCK`, because most are int8."""
+"""Stored components that are read at a time. There are more than in `encode.BLOCK`, because most are int8."""
 
 
 @jit
 def dot(x, y):
-    """x . y."""
+    """Return x . y."""
     total = y.dtype.type(0)
     for d in range(x.shape[0]):
         total += y.dtype.type(x[d]) * y[d]
@@ -24,7 +24,7 @@ def dot(x, y):
 
 @jit
 def two_dots(x, y, z):
-    """x . y and x . z."""
+    """Return x . y and x . z."""
     xy = xz = y.dtype.type(0)
     for d in range(x.shape[0]):
         t = y.dtype.type(x[d])
@@ -35,7 +35,7 @@ def two_dots(x, y, z):
 
 @jit
 def _four_dots(x, w0, w1, w2, w3):
-    """x with four rows of weights."""
+    """Return the products of x with four rows of weights."""
     q0 = q1 = q2 = q3 = w0.dtype.type(0)
     for d in range(x.shape[0]):
         t = w0.dtype.type(x[d])
@@ -48,7 +48,7 @@ def _four_dots(x, w0, w1, w2, w3):
 
 @jit
 def dot_four(x0, x1, x2, x3, w):
-    """Four rows of features with w."""
+    """Return the products of four rows of features with w."""
     q0 = q1 = q2 = q3 = w.dtype.type(0)
     for d in range(w.shape[0]):
         t = w.dtype.type
@@ -61,7 +61,7 @@ def dot_four(x0, x1, x2, x3, w):
 
 @jit
 def eight_dots(x0, x1, x2, x3, v, w):
-    """Four rows of features with v, then with w."""
+    """Return the products of four rows of features with v, then those with w."""
     v0 = v1 = v2 = v3 = w0 = w1 = w2 = w3 = v.dtype.type(0)
     for d in range(v.shape[0]):
         t0, t1, t2, t3 = v.dtype.type(x0[d]), v.dtype.type(x1[d]), v.dtype.type(x2[d]), v.dtype.type(x3[d])
@@ -78,7 +78,7 @@ def eight_dots(x0, x1, x2, x3, v, w):
 
 @jit
 def add_values(x, W, lo, hi, q):
-    """q += W[:, lo:hi] x, several actions at a time."""
+    """Add W[:, lo:hi] x to q, several actions at a time."""
     k, actions = 0, W.shape[0]
     while k + 4 <= actions:
         q0, q1, q2, q3 = _four_dots(x, W[k, lo:hi], W[k + 1, lo:hi], W[k + 2, lo:hi], W[k + 3, lo:hi])
@@ -98,14 +98,14 @@ def add_values(x, W, lo, hi, q):
 
 @jit
 def add_one(w, x, c):
-    """w += c x."""
+    """Add c x to w."""
     for d in range(w.shape[0]):
         w[d] += c * w.dtype.type(x[d])
 
 
 @jit
 def _add_four(w, x0, x1, x2, x3, c0, c1, c2, c3):
-    """w += c0 x0 + c1 x1 + c2 x2 + c3 x3, which saves three of four trips of w to memory."""
+    """Add c0 x0 + c1 x1 + c2 x2 + c3 x3 to w, in one pass over w instead of four."""
     for d in range(w.shape[0]):
         t = w.dtype.type
         w[d] += c0 * t(x0[d]) + c1 * t(x1[d]) + c2 * t(x2[d]) + c3 * t(x3[d])
@@ -113,7 +113,7 @@ def _add_four(w, x0, x1, x2, x3, c0, c1, c2, c3):
 
 @jit
 def _add_features(X, rows, chosen, step, lo, hi, w):
-    """w += sum of step_i X[rows_i, lo:hi] over the chosen i, four at a time."""
+    """Add the sum of step_i X[rows_i, lo:hi] over the chosen i to w, four at a time."""
     whole = chosen.shape[0] // 4 * 4
     for n in range(0, whole, 4):
         h, i, j, k = chosen[n], chosen[n + 1], chosen[n + 2], chosen[n + 3]
@@ -125,10 +125,10 @@ def _add_features(X, rows, chosen, step, lo, hi, w):
 
 @jit
 def group_places(kinds, n):
-    """(places, many): kinds is k, for k < n, at places[k, : many[k]].
+    """Return (places, many): for k < n, kinds equals k at the indices places[k, : many[k]].
 
-    The entries of places[k] after those are len(kinds), the place behind the last, so that places can be taken four at
-    a time.
+    The remaining entries of places[k] are len(kinds), an index past the end, so that indices can be taken four at a
+    time. Negative kinds are skipped.
     """
     B = kinds.shape[0]
     places, many = np.full((n, B + 3), B), np.zeros(n, np.intp)
@@ -142,7 +142,7 @@ def group_places(kinds, n):
 
 @jit
 def add_by_action(X, rows, places, many, step, W):
-    """W_k += sum of step_i X[rows_i] over the places i of action k."""
+    """Add the sum of step_i X[rows_i] over the places i of action k to W_k."""
     for k in range(W.shape[0]):
         for lo in range(0, W.shape[1], STORED_BLOCK):
             hi = min(lo + STORED_BLOCK, W.shape[1])

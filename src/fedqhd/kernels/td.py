@@ -1,6 +1,6 @@
 """One step of TD learning, from features to weights: online, on a minibatch, and on a minibatch of stored features.
 
-The plain numpy twins are the reference functions of `agents/td.py`.
+`agents/td.py` has the same equations in plain numpy.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from fedqhd.kernels.cache import jit
 from fedqhd.kernels.encode import BLOCK, dimension, encode_block, refresh
 from fedqhd.kernels.integers import add_row_products, rounded_weights, row_products
 from fedqhd.kernels.kinds import COMPLEX
-from fedqhd.kernels.memory import drawn, fetch
+from fedqhd.kernels.memory import draw_rows, fetch
 from fedqhd.kernels.products import STORED_BLOCK, add_by_action, add_one, add_values, dot, group_places
 
 f32 = np.float32
 
 
 @jit
-def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, seen, phi, phi_next, W):
-    """One TD step on one transition. It leaves Phi(z_next) in phi_next and returns the TD error."""
-    refresh(kind, Omega, b, items, z, seen, phi)
+def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, cached, phi, phi_next, W):
+    """Take one TD step on one transition, write Phi(z_next) to phi_next and return the TD error.
+
+    cached and phi are those of `refresh`.
+    """
+    refresh(kind, Omega, b, items, z, cached, phi)
     encode_block(kind, z_next, Omega, b, items, 0, dimension(kind, Omega, items), phi_next)
     best = dot(phi_next, W[0])
     for k in range(1, W.shape[0]):
@@ -33,11 +36,11 @@ def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, seen, phi
 
 @jit
 def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, u, size, eta, W, W_target, X):
-    """Summed double-Q semi-gradient step on the minibatch that u (B,) draws from the memory. Returns sum |delta|.
+    """Take a summed double-Q semi-gradient step on the minibatch that u (B,) draws, and return sum |delta|.
 
-    X (B, R) is scratch for the features of s, which are needed twice; those of s' are needed once, block by block.
+    X (B, R) is scratch space for the features of s, which are used twice; those of s' are used once, block by block.
     """
-    rows = drawn(u, size)
+    rows = draw_rows(u, size)
     B, actions = rows.shape[0], W.shape[0]
     per = 2 if kind == COMPLEX else 1
     D = dimension(kind, Omega, items)
@@ -75,25 +78,25 @@ def stored_step(
     kind, Omega, b, items, X, scale, joined, A, R, discount, S_next, u, size, eta, W, W_target, N_target, unit_target,
     phi,
 ):  # fmt: skip
-    """The same step where the memory keeps Phi(s) as scale * X, in float32 or int8.
+    """Take the step of `replay_step` where the memory stores Phi(s) as scale * X, in float32 or int8.
 
-    The features of s' are those of the next row where the two are joined. Where they are not, at the end of an episode,
-    they are computed into phi (R,), unless the discount is zero. W_target values only the action that W chose; it
-    arrives `counted` as well, as (N_target, unit_target).
+    Where a row is joined to the next, the features of s' are those of the next row. At the end of an episode they are
+    computed into phi (R,), unless the discount is zero. W_target values only the action that W chose; it is also passed
+    as (N_target, unit_target), the result of `round_weights`.
     """
-    rows = drawn(u, size)
+    rows = draw_rows(u, size)
     B, (actions, width) = rows.shape[0], W.shape
-    # Rows are taken four at a time; the place behind the last is for those that make the last four complete.
+    # Rows are taken four at a time; the extra place at the end is for those that complete the last four.
     q, future, step = np.zeros(B + 1, np.float32), np.zeros(B + 1, np.float32), np.empty(B, np.float32)
     q_next, best = np.zeros((B + 1, actions), np.float32), np.full(B, -1)
-    a, goes_on, own = A[rows], joined[rows], np.append(rows, rows[:1])
-    after = own + 1
+    a, goes_on, before = A[rows], joined[rows], np.append(rows, rows[:1])
+    after = before + 1
     for i in range(B + 1):
         if after[i] == X.shape[0]:
             after[i] = 0
-        fetch(X, own[i], after[i])
+        fetch(X, before[i], after[i])
     inner, inside = group_places(goes_on.astype(np.intp) - 1, 1)
-    mine, many = group_places(a, actions)
+    by_action, many = group_places(a, actions)
     N, unit = rounded_weights(X, W)
     for lo in range(0, width, STORED_BLOCK):
         hi = min(lo + STORED_BLOCK, width)
@@ -108,7 +111,7 @@ def stored_step(
         if actions % 2:
             add_row_products(X, after, inner[0], inside[0], N, actions - 1, unit, lo, hi, q_next[:, -1])
         for k in range(actions):
-            add_row_products(X, own, mine[k], many[k], N, k, unit, lo, hi, q)
+            add_row_products(X, before, by_action[k], many[k], N, k, unit, lo, hi, q)
     for i in range(B):
         if goes_on[i]:
             best[i] = argmax(q_next[i])
@@ -128,5 +131,5 @@ def stored_step(
         delta = R[row] + discount[row] * value - scale * q[i]
         total += abs(delta)
         step[i] = f32(eta) * delta * scale
-    add_by_action(X, rows, mine, many, step, W)
+    add_by_action(X, rows, by_action, many, step, W)
     return total

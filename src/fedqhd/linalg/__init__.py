@@ -1,1 +1,1 @@
-"""Linear algebra of the method: ridge solves, normal equations, the geometry of features."""
+"""Linear algebra: ridge solves, normal equations and the geometry of features."""

@@ -1,4 +1,4 @@
-"""The geometry of features on a sample of states: what anchors see, and how the spans of two encoders lie."""
+"""The geometry of features on a sample of states: their spectrum, and the angles between the spans of two encoders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 
 def largest_eigenvalue(X: Array) -> float:
-    """lambda_max of E[Phi Phi^T] over the sample, real parts and imaginary ones side by side.
+    """Return lambda_max of E[Phi Phi^T] over the rows of X (m, D), with complex features as pairs of real ones.
 
     A summed minibatch of B is stable while eta B lambda_max < 2.
     """
@@ -25,31 +25,44 @@ def largest_eigenvalue(X: Array) -> float:
 
 
 def normalised_step(fraction: float, B: int, X: Array) -> float:
-    """The eta at which eta B lambda_max = fraction, so that clients with different bandwidths learn at one pace.
+    """Return the eta for which eta B lambda_max = fraction, so that all bandwidths learn equally fast.
 
-    Where states are nearly orthogonal (symbols, one-hot), lambda_max is small and a single step overshoots first: at
-    its own state it changes Q by eta |Phi|^2 delta, so that is at most `fraction` too.
+    Where the features of states are nearly orthogonal (symbols, one-hot vectors), lambda_max is small, and a single
+    step would overshoot: it changes Q at its own state by eta |Phi|^2 delta. So eta |Phi|^2 is at most `fraction`, too.
+
+    Args:
+        fraction: The wanted product. Below 2, minibatches are stable.
+        B: Transitions in a minibatch.
+        X: Features (m, D) of a sample of states.
     """
     steepest = max(B * largest_eigenvalue(X), float(np.max(np.sum(np.abs(X) ** 2, axis=1))))
     return fraction / max(steepest, np.finfo(float).tiny)
 
 
 def gram(X: Array) -> Array:
-    """G = Re(X X^H), (m, m)."""
+    """Return G = Re(X X^H), (m, m)."""
     real = stacked(X)
     return real @ real.T
 
 
 def stacked_weights(W: Array) -> Array:
-    """Real weights (p, A) for the columns of `stacked(X)`, so that Re(X W) = stacked(X) stacked_weights(W)."""
+    """Return real weights (p, A) for the columns of `stacked(X)`: Re(X W) = stacked(X) stacked_weights(W)."""
     return np.vstack([W.real, W.imag]) if np.iscomplexobj(W) else np.asarray(W, np.float64)
 
 
 class Spectrum:
-    """The thin SVD of a client's features at the anchors, X = U diag(s) V^T: all that compilation can see.
+    """The thin SVD of a client's features at the anchors, X = U diag(s) V^T.
 
-    G = X X^T has the eigenvalues s^2. Directions with s <= rtol s_max count as rounding and are left out; everything
-    that speaks of rank depends on that cut, so `rtol` is kept. Neither D x D nor, beyond the SVD, m x m is formed.
+    G = X X^T has the eigenvalues s^2. Directions with s <= rtol s_max are treated as rounding errors and left out. The
+    rank depends on this threshold, so it is kept as the attribute `rtol`. No D x D matrix is formed and, apart from the
+    SVD, no m x m matrix either.
+
+    Args:
+        X: The features (m, D), real or complex.
+        rtol: The threshold; by default the machine epsilon times the larger dimension of the real features.
+
+    Raises:
+        ValueError: If X is not finite or has rank 0.
     """
 
     def __init__(self, X: Array, rtol: float | None = None) -> None:
@@ -61,7 +74,7 @@ class Spectrum:
         U, s, Vt = scipy.linalg.svd(real, full_matrices=False, check_finite=False)
         self.rank = int(np.count_nonzero(s > self.rtol * s[0])) if s[0] > 0 else 0
         if self.rank == 0:
-            raise ValueError(f"the features at the {self.m} anchors have rank 0: nothing can be compiled through them")
+            raise ValueError(f"the features at the {self.m} anchors have rank 0: no teacher can be compiled from them")
         self.U, self.s, self.Vt = U[:, : self.rank], s[: self.rank], Vt[: self.rank]
 
     @property
@@ -71,31 +84,31 @@ class Spectrum:
 
     @property
     def condition(self) -> float:
-        """Largest over smallest positive eigenvalue of G."""
+        """The ratio of the largest to the smallest positive eigenvalue of G."""
         return float((self.s[0] / self.s[-1]) ** 2)
 
     def effective_rank(self, lam: float) -> float:
-        """tr(G (G + lam I)^-1): the directions that the anchors see against the ridge."""
+        """Return tr(G (G + lam I)^-1), the number of directions that the anchors determine despite the ridge."""
         return float(np.sum(self.s**2 / (self.s**2 + lam)))
 
     def solve(self, Q: Array, lam: float) -> Array:
-        """(X^T X + lam I)^-1 X^T Q, as real weights (p, A); for lam = 0 the pseudo-inverse."""
+        """Return (X^T X + lam I)^-1 X^T Q as real weights (p, A); lam = 0 gives the pseudo-inverse."""
         return self.Vt.T @ ((self.s / (self.s**2 + lam))[:, None] * (self.U.T @ Q))
 
-    def seen(self, W: Array) -> Array:
-        """The part of real weights (p, A) in row(X)."""
+    def visible_weights(self, W: Array) -> Array:
+        """Return the projection of real weights (p, A) onto row(X), the part that the anchors determine."""
         return self.Vt.T @ (self.Vt @ W)
 
     def shrunk(self, W: Array, lam: float) -> Array:
-        """lam (X^T X + lam I)^-1 of the part in row(X): what the ridge takes from it."""
+        """Return lam (X^T X + lam I)^-1 times the part of W (p, A) in row(X), which is what the ridge removes."""
         return self.Vt.T @ ((lam / (self.s**2 + lam))[:, None] * (self.Vt @ W))
 
-    def visible(self, Q: Array) -> Array:
-        """P Q: the part of values at the anchors that X can express, and all of them that compilation sees."""
+    def visible_values(self, Q: Array) -> Array:
+        """Return P Q, the part of values Q (m, A) at the anchors that X can express; compilation ignores the rest."""
         return self.U @ (self.U.T @ Q)
 
     def leave_one_out(self, Q: Array, lams: Array) -> Array:
-        """Root mean square leave-one-out error at the anchors for each lam, all of them from the one SVD.
+        """Return the root mean square leave-one-out error at the anchors for each lam, computed from the same SVD.
 
         With H = X (X^T X + lam I)^-1 X^T, the error at anchor l of the fit without it is e_l / (1 - H_ll).
         """
@@ -109,7 +122,7 @@ class Spectrum:
 
 
 def states_needed(p_i: int, p_j: int) -> int:
-    """States on which an angle between spans of p_i and p_j features means something.
+    """Return how many states are needed for meaningful angles between the spans of p_i and p_j features.
 
     On n <= max(p_i, p_j) states the larger span is all of R^n, and every angle is 0.
     """
@@ -117,14 +130,15 @@ def states_needed(p_i: int, p_j: int) -> int:
 
 
 def span(X: Array, rtol: float | None = None) -> Array:
-    """An orthonormal basis (n, r) of the span of the features on n states."""
+    """Return an orthonormal basis (n, r) of the span of features X on n states."""
     return Spectrum(X, rtol).U
 
 
 def principal_angles(U: Array, V: Array) -> Array:
-    """Angles between two spans with orthonormal bases U and V, in the inner product sum_l f(s_l) g(s_l), ascending.
+    """Return the angles between two spans with orthonormal bases U and V in ascending order.
 
-    By the cosines, so to about 1e-8.
+    The inner product is sum_l f(s_l) g(s_l). The angles are computed from their cosines, so they are accurate to about
+    1e-8. Raises ValueError if there are too few states; see `states_needed`.
     """
     for basis in (U, V):
         if len(basis) < states_needed(U.shape[1], V.shape[1]):
@@ -136,6 +150,9 @@ def principal_angles(U: Array, V: Array) -> Array:
 
 
 def misalignment(U: Array, V: Array) -> float:
-    """||(I - Pi_U) Pi_V||: how much of some function of V's span is outside U's. 1 if V's has more dimensions."""
+    """Return ||(I - Pi_U) Pi_V||, the largest distance of a unit vector in the span of V from the span of U.
+
+    It is 1 if V has more dimensions than U.
+    """
     angles = principal_angles(U, V)
     return 1.0 if V.shape[1] > U.shape[1] else float(np.sin(angles[-1]))

@@ -1,4 +1,4 @@
-"""The one solve of federation: compile a teacher's values at the anchors into a readout W.
+"""The ridge solve that compiles a teacher's values at the anchors into a readout W.
 
 W = argmin ||Re(X W) - Q||^2 + lam ||W||^2,      X (m, D) real or complex, Q (m, A) real
 """
@@ -15,20 +15,24 @@ Array = NDArray[Any]
 
 
 def stacked(X: Array) -> Array:
-    """Real features (m, p) that span what X does: `Re(X W) = [Re X, -Im X] [Re W; Im W]`."""
+    """Return real features (m, p) with the same span as X: `Re(X W) = [Re X, -Im X] [Re W; Im W]`."""
     return np.hstack([X.real, -X.imag]) if np.iscomplexobj(X) else X
 
 
 class Ridge:
-    """The factorisation of one client's anchors, made once and used every round.
+    """The factorised ridge problem at one client's anchors, which is reused every round.
 
     With p real features (p = D, or 2D for complex X):
 
       primal, p <= m:  W = (X^T X + lam I)^-1 X^T Q
       dual,   m < p:   W = X^T (X X^T + lam I)^-1 Q
 
-    For complex X the dual's matrix is Re(X X^H): the imaginary part of X W is free, so it must not
-    be penalised. lam = 0, or a lam lost in rounding, goes through the thin SVD (the pseudo-inverse).
+    For complex X the matrix of the dual is Re(X X^H): the imaginary part of X W is free, so it must not be penalised.
+    If lam is 0, or so small that it is lost in rounding, the thin SVD (the pseudo-inverse) is used instead.
+
+    Args:
+        X: The features (m, D) at the anchors, real or complex.
+        lam: The ridge, at least 0.
     """
 
     def __init__(self, X: Array, lam: float) -> None:
@@ -44,21 +48,21 @@ class Ridge:
         G = real.T @ real if self.primal else real @ real.T
         G[np.diag_indices_from(G)] += lam
         try:
-            # Below this, G + lam I is positive definite only by the grace of rounding. The dual's solution also holds
-            # the part of Q that X cannot reach, divided by lam; X^T cancels it up to eps trace(G) / lam.
+            # Below this threshold, G + lam I may be singular up to rounding. The solution of the dual also contains the
+            # part of Q that X cannot express, divided by lam; X^T cancels it only up to eps trace(G) / lam.
             if lam <= (np.finfo(float).eps * max(m, p) if self.primal else 1e-6) * np.trace(G):
                 raise np.linalg.LinAlgError
-            # G is symmetric, and only its transpose is in LAPACK's order: without it, it would be copied.
+            # G is symmetric, and its transpose is in Fortran order, which saves LAPACK a copy.
             self._cholesky = scipy.linalg.cho_factor(G.T, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
             self._svd = scipy.linalg.svd(real, full_matrices=False, check_finite=False)
 
     def solve(self, Q: Array) -> Array:
-        """W (D, A) for values Q (m, A)."""
+        """Return W (D, A) for values Q (m, A) at the anchors."""
         X, Q = self._real, np.asarray(Q, dtype=np.float64)
         if self._svd is not None:
             U, sv, Vt = self._svd
-            # s / (s^2 + lam). Directions below the rounding of the largest are X's rounding, not X's: left out.
+            # s / (s^2 + lam). Directions with s below the rounding error of the largest s are noise and left out.
             keep = sv > np.finfo(float).eps * max(X.shape) * sv[0]
             gain = np.divide(sv, sv**2 + self.lam, out=np.zeros_like(sv), where=keep)
             W = Vt.T @ (gain[:, None] * (U.T @ Q))
@@ -73,10 +77,10 @@ class Ridge:
 
 
 def compile_teacher(X: Array, Q: Array, lam: float) -> Array:
-    """W = argmin ||Re(X W) - Q||^2 + lam ||W||^2."""
+    """Return W = argmin ||Re(X W) - Q||^2 + lam ||W||^2, (D, A), for features X (m, D) and values Q (m, A)."""
     return Ridge(X, lam).solve(Q)
 
 
 def objective(X: Array, W: Array, Q: Array, lam: float, W0: Array | float = 0.0) -> float:
-    """||Re(X W) - Q||^2 + lam ||W - W0||^2: what compilation minimises (W0 = 0: overwrite)."""
+    """Return ||Re(X W) - Q||^2 + lam ||W - W0||^2, which compilation minimises (W0 = 0 with compile=overwrite)."""
     return float(np.sum(((X @ W).real - Q) ** 2) + lam * np.sum(np.abs(W - W0) ** 2))

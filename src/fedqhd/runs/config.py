@@ -50,7 +50,7 @@ def own_classes(values: Mapping[str, Any]) -> list[type[Settings]]:
         (METHODS, values.get("method")),
         *((LEARNERS, name) for name in learners),
     ]
-    own = [(kinds, str(name)) for kinds, name in chosen if isinstance(name, str) and named.is_own(name)]
+    own = [(kinds, str(name)) for kinds, name in chosen if isinstance(name, str) and named.is_custom_name(name)]
     return [kinds.find(name).Settings for kinds, name in own]
 
 
@@ -72,7 +72,7 @@ class Known:
     def value(self, name: str, value: Any) -> Any:
         """A value as its setting's type."""
         f = self.fields[name]
-        return coerced(name, value, type_of(self.home[name], name), f.metadata["own"])
+        return coerced(name, value, type_of(self.home[name], name), f.metadata["custom"])
 
 
 def check_tables(source: str, tables: Mapping[str, Any]) -> None:

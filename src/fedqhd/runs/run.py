@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from fedqhd.agents.client import SPLIT, LocalClient
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import WriteFailed, checkpoints, damaged, failed, number_of, write_bytes
+from fedqhd.core.files import WriteFailed, checkpoints, damaged, number_of, write_bytes, write_failed
 from fedqhd.core.protocols import Engine, Episode, Federation, Payload, Reply
 from fedqhd.engines import LocalEngine, ProcessEngine, cores
 from fedqhd.federation import Attacked, Server, plan_rounds, run_rounds
@@ -247,7 +247,7 @@ def append(metrics: Path, new: list[dict[str, Any]], size: int, crc: int) -> tup
             f.flush()
             os.fsync(f.fileno())
     except OSError as error:
-        raise failed(metrics, error) from error
+        raise write_failed(metrics, error) from error
     return size + len(data), zlib.crc32(data, crc)
 
 

@@ -19,8 +19,8 @@ class RunSettings(Settings):
 
     title: ClassVar[str] = "run"
 
-    env: str = define("CartPole-v1", "environment: a Gymnasium id, or module:Env", own=True)
-    method: str = define("fedqhd", "what is trained, or module:Class", choices=METHODS.names, own=True)
+    env: str = define("CartPole-v1", "environment: a Gymnasium id, or module:Env", custom=True)
+    method: str = define("fedqhd", "what is trained, or module:Class", choices=METHODS.names, custom=True)
     setting: str = define("homogeneous", "one encoder for all clients, or one each", choices=SETTINGS)
     clients: int = define(5, "number of clients, N")
     episodes: int = define(600, "training episodes a client")

@@ -1,1 +1,1 @@
-"""How a client learns: one file for each learner."""
+"""The learners, with one file for each."""

@@ -1,7 +1,7 @@
-"""DQN behind the same interface: double-Q, Huber, Adam, target network.
+"""DQN with double Q-learning, Huber loss, Adam and a target network.
 
-A framework's overhead is most of the cost of so small a network, so its gradient is written out: tests hold it and
-Adam to PyTorch's. All parameters are one vector, of which the layers are views.
+For so small a network, most of the time would be the overhead of a framework, so the gradient is written by hand. Tests
+compare it and Adam with PyTorch. All parameters are one vector, and the layers are views of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WidthSettings(Settings):
     title: ClassVar[str] = "DQN"
 
     widths: tuple[int, ...] = setting(
-        (128,), "widths of two hidden layers: one for all (homogeneous) or cycled (heterogeneous)", cycled=True
+        (128,), "widths of both hidden layers, one for all clients (homogeneous) or cycled (heterogeneous)", cycled=True
     )
 
     @classmethod
@@ -44,12 +44,12 @@ class WidthSettings(Settings):
 
 @dataclass(frozen=True)
 class FitSettings(Settings):
-    """How a network approaches a teacher."""
+    """How a network is trained on a teacher."""
 
     title: ClassVar[str] = "DQN: distillation"
 
-    fit_steps: int = setting(100, "Adam steps on a teacher", at_least=0)
-    fit_batch: int = setting(64, "anchors a step on a teacher")
+    fit_steps: int = setting(100, "steps of Adam on each teacher", at_least=0)
+    fit_batch: int = setting(64, "anchors in each step of Adam on a teacher")
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ class DQNSettings(FitSettings, Minibatches, StepDecay, Exploration):
     title: ClassVar[str] = "DQN"
 
     lr: float = setting(1e-3, "step size of Adam", above=0)
-    gradient_steps: int = setting(1, "minibatches at each update")
+    gradient_steps: int = setting(1, "minibatches in each update")
     learning_starts: int = setting(1000, "steps before the first update", at_least=0)
     target_steps: int = setting(500, "steps between target syncs")
-    target_tau: float = setting(1.0, "share of the way that the target goes at a sync", above=0, at_most=1)
-    huber: float = setting(1.0, "TD error from which on the loss grows linearly", above=0)
-    hold: int = setting(1, "steps for which an exploratory action is kept")
+    target_tau: float = setting(1.0, "fraction of the way that the target moves at a sync", above=0, at_most=1)
+    huber: float = setting(1.0, "TD error beyond which the loss is linear", above=0)
+    hold: int = setting(1, "steps for which an exploratory action is repeated")
 
 
 def layers_of(theta: Array, sizes: Sequence[int]) -> list[Array]:
-    """Views of the weights (out, in) and biases, layer by layer."""
+    """Return views of theta as the weights (out, in) and biases (out,) of each layer."""
     views, at = [], 0
     for fan_in, fan_out in pairwise(sizes):
         for shape in ((fan_out, fan_in), (fan_out,)):
@@ -79,7 +79,7 @@ def layers_of(theta: Array, sizes: Sequence[int]) -> list[Array]:
 
 
 def initial(sizes: Sequence[int], generator: np.random.Generator) -> Array:
-    """Weights and biases, U(-1, 1) / sqrt(fan-in), as PyTorch draws them for a linear layer."""
+    """Draw weights and biases from U(-1, 1) / sqrt(fan-in), as PyTorch does for a linear layer."""
     drawn = []
     for fan_in, fan_out in pairwise(sizes):
         bound = fan_in**-0.5
@@ -88,7 +88,7 @@ def initial(sizes: Sequence[int], generator: np.random.Generator) -> Array:
 
 
 def forward(layers: Sequence[Array], x: Array) -> list[Array]:
-    """What goes into each layer, and the last one's output: ReLU layers, the last one linear."""
+    """Return the input of each layer and the output of the last; all layers but the last are followed by a ReLU."""
     through = [x]
     for k in range(0, len(layers), 2):
         x = x @ layers[k].T
@@ -100,7 +100,14 @@ def forward(layers: Sequence[Array], x: Array) -> list[Array]:
 
 
 def backward(layers: Sequence[Array], through: Sequence[Array], g: Array, gradient: Sequence[Array]) -> None:
-    """The gradient with respect to every weight and bias, from that with respect to the output."""
+    """Write the gradient with respect to every weight and bias to `gradient`.
+
+    Args:
+        layers: The weights and biases.
+        through: What `forward` returned.
+        g: The gradient with respect to the output (B, A).
+        gradient: Arrays of the shapes of `layers`.
+    """
     for k in range(len(layers) - 2, -1, -2):
         x = through[k // 2]
         np.matmul(g.T, x, out=gradient[k])
@@ -111,7 +118,7 @@ def backward(layers: Sequence[Array], through: Sequence[Array], g: Array, gradie
 
 
 class DQN(Learner):
-    """Q(s, .) by a network of ReLU layers of the given hidden widths."""
+    """A learner whose Q(s, .) is a network of ReLU layers."""
 
     name: ClassVar[str] = "dqn"
     Settings = DQNSettings
@@ -133,10 +140,10 @@ class DQN(Learner):
             n: Number of state variables.
             actions: Number of actions.
             hidden: Widths of the hidden layers.
-            settings: How it learns.
-            generator: Its draws while it acts and learns.
-            init: Its first parameters.
-            temperature: With one, a teacher is a softened choice of actions; without, it is values.
+            settings: The settings of the learner.
+            generator: The generator of its draws while it acts and learns.
+            init: The generator of its initial parameters.
+            temperature: The temperature of distillation. With None, the network is fitted to the values of a teacher.
         """
         self.sizes = (n, *hidden, actions)
         self.settings, self.temperature = settings, temperature
@@ -163,17 +170,21 @@ class DQN(Learner):
         temperature: float | None = None,
         **options: Any,
     ) -> Agent:
-        """`hidden` are the widths of the hidden layers, by default two of `widths`; `temperature` as in `__init__`."""
+        """Make the agent of one client.
+
+        `hidden` are the widths of the hidden layers, by default two of the client's entry in `widths`; `temperature` is
+        that of `__init__`.
+        """
         if not hidden:
             hidden = (max(c.widths) if pooled else c.widths[client % len(c.widths)],) * 2
-        # Parameters can only be averaged where they started from the same point.
+        # Parameters can be averaged only if all clients start from the same ones.
         start = rng.PUBLIC if c.setting == "homogeneous" else client
-        own, init = rng.generator(c.seed, client, "agent"), rng.generator(c.seed, start, "network")
-        return cls(public.n, public.actions, hidden, c.part(cls.Settings), own, init, temperature, **options)
+        generator, init = rng.generator(c.seed, client, "agent"), rng.generator(c.seed, start, "network")
+        return cls(public.n, public.actions, hidden, c.part(cls.Settings), generator, init, temperature, **options)
 
     @classmethod
-    def other(cls, c: Config) -> dict[str, Any]:
-        """Where the Huber loss turns linear, which is the scale of rewards."""
+    def other_learning(cls, c: Config) -> dict[str, Any]:
+        """Return another threshold of the Huber loss, which depends on the scale of rewards."""
         return {"huber": 10.0 if c.huber != 10.0 else 1.0}
 
     @classmethod
@@ -223,7 +234,7 @@ class DQN(Learner):
         self._descend(through, g)
 
     def _descend(self, through: Sequence[Array], g: Array) -> None:
-        """One step of Adam along the loss whose gradient with respect to the network's output is g."""
+        """Take a step of Adam on the loss whose gradient with respect to the network's output is g."""
         if not np.isfinite(g.sum()):
             raise FedQHDError(f"the gradient became {g.sum()}: lr={self.settings.lr} is likely too large")
         backward(self._layers, through, g, self._gradients)
@@ -247,8 +258,10 @@ class DQN(Learner):
         self._target[:] = np.float32(1 - tau) * self._target + np.float32(tau) * self._theta
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
-        """Approach a teacher by Adam steps on minibatches of anchors: its values (squared error), or, with a
-        temperature T, its softened choice of actions, KL(softmax(Q/T) || softmax(Q_i/T))."""
+        """Fit the network to a teacher by steps of Adam on minibatches of anchors.
+
+        The loss is the squared error of the values or, with a temperature T, KL(softmax(Q/T) || softmax(Q_i/T)).
+        """
         T = np.float32(self.temperature or 1.0)
         states, teacher = np.asarray(anchors, np.float32), np.asarray(Q, np.float32)
         B = min(self.settings.fit_batch, len(anchors))

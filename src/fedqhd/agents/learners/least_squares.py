@@ -1,14 +1,15 @@
-"""Least squares: the client solves for W instead of stepping towards it.
+"""Least squares: a client solves for W instead of taking gradient steps.
 
-Fitted Q-iteration over all that it remembers. A sweep makes targets with the present W and moves W towards their fit,
+This is fitted Q-iteration on all stored transitions. A sweep computes targets with the present W and moves W towards
+their fit,
 
     y   = clip(r + discount * ((1 - trace) max_a Q(s', a) + trace y'))
     W_a <- W_a + rho (fit_a(y) - W_a),   fit_a(y) = argmin ||X_a w - y||^2 + lam ||w - V_a||^2
 
-with y' the target of the transition that followed, and V what W was at the last round. Where a client has no data, or
-hardly took an action, it keeps what the federation knows; the more often a direction was met, the less V matters. The
-range of y is what returns have shown to be possible.
-rho halves when a sweep makes the Bellman error grow and recovers while it falls, and a fit that doubles it is undone.
+where y' is the target of the next transition and V is W at the end of the last round. Where a client has little data,
+or rarely took an action, it keeps what it got from the federation; the more data there is in a direction, the less V
+matters. Targets are clipped to the range of returns observed so far. rho is halved when a sweep increases the Bellman
+error and recovers while the error falls, and a fit that doubles the error is undone.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Transition
 from fedqhd.core.settings import setting
 from fedqhd.encoders.settings import real_features
-from fedqhd.linalg.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out, whole
+from fedqhd.linalg.normal import ConjugateGradients, Factors, NormalEquations, leave_one_out, symmetrised
 
 log = logging.getLogger(__name__)
 
 FEWEST = 50
-"""New transitions that the first fits wait for; later ones wait for a share of the memory."""
+"""The least number of new transitions for a fit. Later fits wait for a share of the memory."""
 LEAST_RHO = 0.05
 ALARM = 2.0
 """A fit that multiplies the Bellman error by more than this is undone."""
 DENSE = 4096
-"""Features up to which D x D matrices are kept; beyond, conjugate gradients on the stored rows."""
+"""The largest number of real features for which D x D matrices are used; beyond it, conjugate gradients are."""
 CG_STEPS = 10
 SWEEP = 128
-"""Rows that a sweep takes at a time."""
+"""Rows that a sweep processes at a time."""
 SKETCH = 64
-"""Inner products that stand for phi^T (X_a^T X_a + lam I)^-1 phi while acting: its root is right to about 9 %."""
+"""Inner products that approximate phi^T (X_a^T X_a + lam I)^-1 phi while acting; its root has an error of about 9 %."""
 LAMBDAS = 10.0 ** np.arange(-2, 2.5, 0.5)
-"""Among which leave-one-out chooses, by its error on at most LOO_ROWS rows."""
+"""The values among which leave-one-out chooses, by the error on at most LOO_ROWS rows."""
 LOO_ROWS = 1000
 
 
@@ -57,34 +58,35 @@ class LeastSquaresSettings(StoredFeatures, Memory, Compilation, Exploration):
 
     title: ClassVar[str] = "least squares"
 
-    fit_lam: float = setting(0.3, "ridge of a fit", at_least=0)
-    ridge: str = setting("given", "fit_lam as given, or by leave-one-out error", choices=("given", "leave-one-out"))
-    sweeps: int = setting(10, "sweeps a fit")
-    trace: float = setting(
-        0.8, "share of the return that followed in a target; the rest is max Q(s', a)", at_least=0, at_most=1
+    fit_lam: float = setting(0.3, "ridge penalty of a fit", at_least=0)
+    ridge: str = setting(
+        "given", "fit_lam as given, or chosen by leave-one-out error", choices=("given", "leave-one-out")
     )
-    double_q: str = setting("off", "max Q(s', a) at most what the last round's W says", choices=("off", "clipped"))
-    damping: float = setting(0.3, "first step towards a fit, rho", above=0, at_most=1)
-    refit: float = setting(0.1, "share of new transitions in the memory that calls for a fit", above=0, at_most=1)
-    clip: str = setting("returns", "keep targets in the range of returns met", choices=("returns", "off"))
-    explore: str = setting("epsilon", "explore by chance, or by an optimism bonus", choices=("epsilon", "bonus"))
+    sweeps: int = setting(10, "sweeps in each fit")
+    trace: float = setting(
+        0.8, "share of the following return in a target; the rest is max Q(s', a)", at_least=0, at_most=1
+    )
+    double_q: str = setting("off", "limit max Q(s', a) to the value by W of the last round", choices=("off", "clipped"))
+    damping: float = setting(0.3, "initial damping of a step towards a fit, rho", above=0, at_most=1)
+    refit: float = setting(0.1, "share of new transitions in the memory that triggers a fit", above=0, at_most=1)
+    clip: str = setting("returns", "clip targets to the range of observed returns", choices=("returns", "off"))
+    explore: str = setting("epsilon", "explore at random, or by a bonus for uncertainty", choices=("epsilon", "bonus"))
     bonus: float = setting(
-        0.1, "explore=bonus: optimism, in units of the range of returns", at_least=0, only={"explore": "bonus"}
+        0.1, "explore=bonus: size of the bonus, in units of the range of returns", at_least=0, only={"explore": "bonus"}
     )
     exchange: str = setting(
-        "model", "send W or Q on anchors, or normal equations (one encoder)", choices=("model", "statistics")
+        "model", "send W or Q at anchors, or normal equations (homogeneous)", choices=("model", "statistics")
     )
 
     def stored(self, fused: bool) -> str:
-        """A fit goes through all hypervectors many times, so they are always kept; in double precision, sums over
-        clients equal the sum over all."""
+        """Return the type in which hypervectors are stored; a fit reads them too often to recompute them."""
         if self.exchange == "statistics":
-            return "float64"
+            return "float64"  # so that the sum of the clients' statistics equals the statistics of all data
         return "float32" if self.features == "recompute" else super().stored(fused)
 
 
 class LeastSquaresQHD(QHD):
-    """Fits W to the targets of everything remembered, a few damped sweeps at a time."""
+    """Fits W to the targets of all stored transitions, by a few damped sweeps at a time."""
 
     name: ClassVar[str] = "least-squares"
     Settings = LeastSquaresSettings
@@ -94,7 +96,7 @@ class LeastSquaresQHD(QHD):
 
     @classmethod
     def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
-        """Features, and normal equations with a copy that is factorised."""
+        """Return the bytes of the features, the normal equations and a copy of these that is factorised."""
         p, precision = real_features(c, D), 8 if cls.stored_as(c) == "float64" else 4
         return super().memory_bytes(c, D, actions) + (2 * actions * p * p * precision if p <= DENSE else 0)
 
@@ -112,7 +114,7 @@ class LeastSquaresQHD(QHD):
         c, p, actions = self.settings, len(self._last.phi), self.W.shape[1]
         if c.explore == "bonus":
             self.epsilon = 0.0
-        # A sweep is bound by reading X, which int8 makes four times shorter.
+        # The time of a sweep is that of reading X, which is four times smaller in int8.
         self.memory = Trajectories(c.replay_size, self.encoder.n, self._last, storage(c, self.encoder))
         self._scale, self._work = self.memory.scale, np.result_type(self.memory.X, np.float32)
         self.normal = NormalEquations(actions, p if p <= DENSE else 0, float(self._scale), self._work)
@@ -125,7 +127,7 @@ class LeastSquaresQHD(QHD):
         self._sketch: Array | None = None
 
     def act(self, s: Array) -> int:
-        """explore=bonus: greedy for Q + bonus sqrt(uncertainty), in units of the range of returns; no epsilon."""
+        """Choose an action: epsilon-greedy or, with explore=bonus, greedy for Q + bonus range sqrt(uncertainty)."""
         if self.settings.explore == "epsilon":
             return super().act(s)
         u_action = self._rng.random(2)[1]
@@ -150,10 +152,9 @@ class LeastSquaresQHD(QHD):
             self.normal.reset()
 
     def _close(self) -> None:
-        """The end of an episode: keep the range of returns it showed and, if it was cut off, its last state, from
-        where its return is continued by the present estimate."""
+        """End an episode: update the range of returns and, if the episode was truncated, store its last state."""
         ret = 0.0
-        if self._awaited is not None:
+        if self._awaited is not None:  # the return is continued by the estimated value of the last state
             self._remember(self._awaited, -1, 0.0, 0.0)
             ret = float((self._rows @ self._last.phi).max())
         for r, discount in reversed(self._rewards):
@@ -172,23 +173,25 @@ class LeastSquaresQHD(QHD):
             self.fit(self.settings.sweeps)
 
     def rows(self) -> tuple[Array, Array]:
-        """(X, a) of all that is remembered, X in units of the scale it is kept by."""
+        """Return (X, a) of all stored rows; X is not multiplied by the scale of the memory."""
         return self.memory.X[: self.memory.size], self.memory.a[: self.memory.size]
 
     def values(self, W: Array) -> Array:
-        """Q of all that is remembered."""
+        """Return the values (rows, A) that weights W (p, A) give to all stored states."""
         X, _ = self.rows()
         Q = np.empty((len(X), W.shape[1]), self._work)
         kernels.values(X, self._weights(W), Q)
         return Q
 
     def _weights(self, W: Array) -> Array:
-        """For X as it is kept; in C order, in which the kernels are fast."""
+        """Return the weights (A, p) for X as it is stored, in C order, for which the kernels are fast."""
         return np.ascontiguousarray(self._scale * W.T, self._work)
 
     def targets(self, W: Array, Q_V: Array) -> tuple[Array, Array, float]:
-        """(y, b, e): what W makes of the memory as targets, b_a = X_a^T (y - Q_V), and W's Bellman error, root mean
-        square."""
+        """Return (y, b, e): the targets by W, b_a = X_a^T (y - Q_V) as b (p, A), and the RMS Bellman error of W.
+
+        Q_V are the values of all stored rows by V.
+        """
         c, m, (X, a), weights = self.settings, self.memory, self.rows(), self._weights(W)
         low, high = (self.low, self.high) if c.clip == "returns" else (-np.inf, np.inf)
         y, b = np.empty(m.size, self._work), np.zeros(weights.shape)
@@ -199,7 +202,7 @@ class LeastSquaresQHD(QHD):
         return y, self._scale * b.T, float(np.sqrt(squares / max(int(np.count_nonzero(a >= 0)), 1)))
 
     def _gram_times(self, P: Array) -> Array:
-        """X_a^T X_a P_a for each action."""
+        """Return X_a^T X_a P_a for each action, (p, A)."""
         X, a = self.rows()
         chosen = np.take_along_axis(self.values(P), np.maximum(a, 0)[:, None], 1)[:, 0]
         b = np.zeros(P.T.shape, self._work)
@@ -207,7 +210,7 @@ class LeastSquaresQHD(QHD):
         return self._scale * b.T.astype(np.float64)
 
     def fit(self, sweeps: int) -> None:
-        """Sweeps of W_a <- W_a + rho (fit_a(y) - W_a), or none of them if they lead away."""
+        """Make sweeps of W_a <- W_a + rho (fit_a(y) - W_a); keep W if they would diverge."""
         self._new = 0
         W, V = self._rows.T.astype(np.float64), self.V
         Q_V = self.values(V)
@@ -244,7 +247,7 @@ class LeastSquaresQHD(QHD):
         return factors.solve
 
     def _choose_lam(self, G: Array, y: Array, b: Array) -> None:
-        """By the action taken most often, anew whenever the memory has doubled."""
+        """Choose lam by the leave-one-out error of the most frequent action."""
         X, a = self.rows()
         k = int(np.bincount(a[a >= 0]).argmax())
         rows = np.flatnonzero(a == k)
@@ -254,12 +257,12 @@ class LeastSquaresQHD(QHD):
         self.lam, self._lam_rows = float(LAMBDAS[errors.argmin()]), len(X)
 
     def _grams(self) -> Array:
-        """X_a^T X_a of each action, as precise as the features are: factors in single precision are made twice as fast,
-        and good enough for a damped step and for a certainty."""
+        """Return X_a^T X_a of each action in the precision of the features: single precision takes half the time to
+        factorise and suffices for a damped step and for uncertainties."""
         return self.normal.absorb(*self.rows())
 
     def _factors(self, G: Array) -> Factors:
-        """In double precision where G is singular in single."""
+        """Factorise G, in double precision if it is singular in single precision."""
         with contextlib.suppress(np.linalg.LinAlgError):
             return Factors(G, self.lam)
         with contextlib.suppress(np.linalg.LinAlgError):
@@ -267,19 +270,19 @@ class LeastSquaresQHD(QHD):
             return Factors(exact.absorb(*self.rows()), self.lam)
         raise FedQHDError(
             f"fit_lam={self.lam:g} is too small: the {self.memory.size} transitions do not span D={self.encoder.D} "
-            "features for each action; 0.01 or more is safe"
+            "features for each action; use 0.01 or more"
         )
 
     def uncertainty(self, states: Array) -> Array:
-        """How little is known of each state and action, in (0, 1]; see `Factors.uncertainty`."""
-        # Phi as the memory has it, real and imaginary parts in turn; the encoder gives Phi^H.
+        """Return the uncertainty (B, A) in (0, 1] of each state and action; see `Factors.uncertainty`."""
+        # The memory stores Phi as interleaved real and imaginary parts, and the encoder returns Phi^H.
         phi = self.encoder(states).conj().view(np.float64)
         return self._factors(self._grams()).uncertainty(phi)
 
     def statistics(self) -> tuple[Array, Array]:
-        """(G, b): X_a^T X_a and X_a^T (y - X_a W_a) of each action, all that a sweep needs of this client's data."""
+        """Return all that a sweep needs of the data: X_a^T X_a (A, p, p) and X_a^T (y - X_a W_a), (p, A)."""
         W = self._rows.T.astype(np.float64)
-        return whole(self._grams()), self.targets(W, self.values(W))[1]
+        return symmetrised(self._grams()), self.targets(W, self.values(W))[1]
 
     def sync_target(self) -> None:
         self.V[:] = self._rows.T

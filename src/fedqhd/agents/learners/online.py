@@ -1,4 +1,4 @@
-"""Online learning: one step of temporal-difference learning on each transition as it is met."""
+"""Online learning: one step of temporal-difference learning on each transition when it happens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OnlineSettings(StepSize, Compilation, Exploration):
 
 
 class OnlineQHD(SteppingQHD):
-    """One TD step on the transition just met: no replay, no target network."""
+    """Takes one TD step on each transition, without a replay memory or target weights."""
 
     name: ClassVar[str] = "online"
     Settings = OnlineSettings
@@ -35,6 +35,6 @@ class OnlineQHD(SteppingQHD):
             self._phi_next[:] = self.encoder.features(t.s_next[None])[0]
         delta = kernels.online_step(*last.args, *t, self.eta, last.state, last.phi, self._phi_next, self._rows)
         self._learned(delta, t)
-        # Phi(s') is the Phi(s) of the next step.
+        # Phi(s') becomes Phi(s) in the next step.
         last.phi, self._phi_next = self._phi_next, last.phi
         last.state[:] = t.s_next

@@ -1,4 +1,4 @@
-"""Replay: double-Q minibatches from what a client remembers, as in the paper's text."""
+"""Replay: double Q-learning on minibatches of stored transitions, as in the paper."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReplaySettings(StoredFeatures, Minibatches, StepSize, Compilation, Explora
 
 
 class ReplayQHD(SteppingQHD):
-    """Double-Q minibatches from a replay, bootstrapped from a delayed copy of W."""
+    """Double Q-learning on minibatches of a replay memory, with target weights W_target."""
 
     name: ClassVar[str] = "replay"
     Settings = ReplaySettings
@@ -56,7 +56,7 @@ class ReplayQHD(SteppingQHD):
         self._steps = 0
         c, self.stored = self.settings, storage(self.settings, self.encoder)
         self.memory = Replay(c.replay_size, self.encoder.n, self._last, self.stored)
-        # Features of one minibatch, where the memory stores none.
+        # Scratch space for the features of a minibatch, used if the memory stores none.
         rows = c.batch_size if self.stored == "recompute" else 0
         self._batch: Array = np.zeros((rows, len(self._last.phi)), np.float32)
         self.sync_target()
@@ -69,7 +69,7 @@ class ReplayQHD(SteppingQHD):
             return
         u = self._rng.random(B)
         if not self.encoder.fused:
-            delta = self._plain_step(kernels.drawn(u, memory.size))
+            delta = self._plain_step(kernels.draw_rows(u, memory.size))
         elif self.stored == "recompute":
             delta = kernels.replay_step(
                 *self._last.args, memory.s, memory.a, memory.r, memory.discount, memory.s_next,
@@ -84,7 +84,7 @@ class ReplayQHD(SteppingQHD):
         self._learned(delta, t)
 
     def _plain_step(self, rows: Array) -> float:
-        """The same step in numpy, for features that no kernel can make."""
+        """Take the same step in numpy, for features that no kernel can compute."""
         m, a = self.memory, self.memory.a[rows]
         W, W_target = self._rows.T, self._target_rows.T
         if self.stored == "recompute":
@@ -107,9 +107,9 @@ class ReplayQHD(SteppingQHD):
         self._set_target(self.W)
 
     def _set_target(self, W: Array) -> None:
-        """The only way to change W_target: what the kernel multiplies by goes with it."""
+        """Set W_target together with its rounded copy for the kernel. W_target must not be changed in any other way."""
         self.W_target[:] = W
-        self._N_target, self._unit_target = kernels.counted(self.memory.X, self._target_rows)
+        self._N_target, self._unit_target = kernels.round_weights(self.memory.X, self._target_rows)
 
     def restored(self) -> None:
         super().restored()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from fedqhd.agents.learner import LEARNERS, Learner
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
-from fedqhd.core.named import is_own
+from fedqhd.core.named import is_custom_name
 from fedqhd.core.protocols import Federation
 from fedqhd.core.settings import Need, setting
 from fedqhd.envs.public import Public
@@ -40,7 +40,7 @@ def kind_of(spec: str, learner: str) -> tuple[type[Learner], dict[str, Any]]:
         return LEARNERS.find(learner), {}
     if name == "dqn" and rest and all(w.isdecimal() and int(w) >= 1 for w in rest.split("x")):
         return LEARNERS.find("dqn"), {"hidden": tuple(int(w) for w in rest.split("x"))}
-    if is_own(spec):
+    if is_custom_name(spec):
         return LEARNERS.find(spec), {}
     hint = nearest(name, ("qhd", "dqn"))
     raise FedQHDError(f"agents={spec!r} is unknown{hint}: give qhd, dqn:64, dqn:128x128 or module:Class")

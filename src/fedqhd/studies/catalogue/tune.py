@@ -43,7 +43,7 @@ def learner_lever(c: Config) -> Settings:
     """Return a change of how clients learn: that of their learner, or else another learner."""
     learner, _ = method_of(c).learner(0)
     usual = resolve({"env": c.env}, preset=PLAIN).learner
-    return learner.other(c) or {"learner": usual if usual != learner.name else "least-squares"}
+    return learner.other_learning(c) or {"learner": usual if usual != learner.name else "least-squares"}
 
 
 def action_repeat_lever(c: Config) -> Settings:
