@@ -44,7 +44,7 @@ def cells(
 ) -> list[Cell]:
     """Every cell of the table, in its order. Networks of different widths have no parameters to average."""
     every = (Cell(m, e, s) for e, s, m in product(envs, settings, methods))
-    return [c for c in every if c.setting in KINDS.find(c.method).possible]
+    return [c for c in every if c.setting in KINDS.find(c.method).supported_settings]
 
 
 def seeds(preset: str, cell: Cell) -> range:

@@ -63,7 +63,7 @@ def exploration(c: Config) -> Settings:
 
 def exchange(c: Config) -> Settings:
     """As the method says: federate more often, say."""
-    return method_of(c).other_exchange(c)
+    return method_of(c).tuning_variant(c)
 
 
 LEVERS = (how_it_learns, kept_actions, step, exploration, exchange)
