@@ -28,7 +28,7 @@ from common import ROOT, head
 
 from fedqhd.deploy.commands import SUPERLINK
 from fedqhd.deploy.keys import make_keys, server_keys
-from fedqhd.deploy.programs import answers, free_port, program, start, stop, surroundings
+from fedqhd.deploy.programs import flower_environment, free_port, is_listening, program, start, stop
 from fedqhd.deploy.superlink import register, secured
 
 APPS = ROOT / "benchmarks" / "apps"
@@ -97,7 +97,7 @@ def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = Fa
         secure = secured(keys) if keys else plain
         link = start([*SUPERLINK, *secure, "--host", "127.0.0.1", "--port", str(port)], home, log)
         stack.callback(stop, link)
-        while not answers("127.0.0.1", port):
+        while not is_listening("127.0.0.1", port):
             time.sleep(0.2)
         nodes = register(f"127.0.0.1:{port}", keys) if keys else ""
         for i in range(clients):
@@ -126,7 +126,7 @@ def play(home: Path, app: str, run: dict[str, Any], relay: Relay | None = None) 
     (home / "run.toml").write_text(tomli_w.dumps({**run, "marks": str(marks)}))
     command = [program("flwr"), "run", str(APPS / app), "here", "--stream", "-c", str(home / "run.toml")]
     with (home / "flwr.log").open("w") as log:
-        flwr = subprocess.Popen(command, env=surroundings(home), stdout=log, stderr=subprocess.STDOUT)
+        flwr = subprocess.Popen(command, env=flower_environment(home), stdout=log, stderr=subprocess.STDOUT)
         counted: list[list[int]] = []
         while flwr.poll() is None:
             seen = len(marks.read_text().splitlines())

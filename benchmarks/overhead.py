@@ -45,7 +45,7 @@ def main() -> None:
     checkpoint.save = timed("checkpoints", checkpoint.save)
     run.append = timed("checkpoints", run.append)
     Server.admit = timed("validation", Server.admit)
-    Server.believed = timed("whom to believe", Server.believed)
+    Server.select = timed("whom to believe", Server.select)
     episodes, rows = int((sys.argv[1:] or ["150"])[0]), []
     for name, settings in RUNS.items():
         spent.clear()

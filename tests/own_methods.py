@@ -33,7 +33,7 @@ class WithMomentum(ParameterAverage):
 class Momentum(Method):
     name = "momentum"
     Settings = MomentumSettings
-    possible = ("homogeneous",)
+    supported_settings = ("homogeneous",)
 
     def federation(self, terms, public):
         return WithMomentum(terms.like, beta=self.config.beta)

@@ -378,7 +378,7 @@ def test_a_memory_that_does_not_fit_is_refused_with_the_dimension_that_would(tmp
 
 @pytest.mark.parametrize("option", [{"weights": "precision"}, {"explore": "bonus"}, {"exchange": "statistics"}])
 def test_certainty_in_too_many_dimensions_is_refused(tmp_path, option):
-    with pytest.raises(FedQHDError, match=r"needs D x D matrices, and dims=\[5000\] goes beyond 4096"):
+    with pytest.raises(FedQHDError, match=r"needs D x D matrices, but dims=\[5000\] has more than 4096"):
         train(tiny(tmp_path / "run", learner="least-squares", setting="homogeneous", dims=[5000], **option))
 
 

@@ -63,7 +63,7 @@ def test_what_the_server_asks_for_is_possible_for_a_client_that_says_nothing():
 
 
 def test_a_client_may_insist_on_being_hidden(tmp_path):
-    with pytest.raises(FedQHDError, match=r"dp_clip=2\.0 .*is for the server to choose, which has 0\.0"):
+    with pytest.raises(FedQHDError, match=r"dp_clip=2\.0 .*contradicts the server, which has 0\.0"):
         client_settings(told(), written(tmp_path, "dp_clip = 2.0\n"))
 
 
@@ -83,14 +83,14 @@ def test_other_anchors_or_actions_have_another_fingerprint():
 @pytest.mark.parametrize(
     ("file", "server", "sentence"),
     [
-        ("episodes = 7", {}, r"episodes=7 .*is for the server to choose, which has 600: leave it out"),
+        ("episodes = 7", {}, r"episodes=7 .*contradicts the server, which has 600: leave it out"),
         ('setting = "homogeneous"\nseed = 5', {}, r"seed=5 .*another encoder than the server's seed=4"),
         ("dims = [0]", {}, r"dims=\[0\] is not possible"),
         ("dimensions = [10]", {}, "unknown setting 'dimensions'"),
         (
             'env = "Acrobot-v1"',
             {},
-            r"'Acrobot-v1' has 6 state variables and 3 actions, and .*'CartPole-v1' has 4",
+            r"'Acrobot-v1' has 6 state variables and 3 actions, but .*'CartPole-v1' has 4",
         ),
         ("", {"clients": 1}, r"partition-id=2 is not possible: the server has clients 0 to 0"),
     ],
@@ -127,9 +127,9 @@ def test_what_needs_all_clients_in_one_hand_is_refused(settings, sentence):
         ("server --wait nan", "wait=nan is not possible"),
         ("server --method oracle-dqn", "method='oracle-dqn' pools"),
         ("server --clients 0", "clients=0 is not possible"),
-        ("server --insecure --host 999.1.1.1", "host='999.1.1.1' cannot be had"),
-        ("client --server nowhere --client 0 --state-dir x", "server='nowhere' is no address: give HOST:PORT"),
-        ("client --server here:99999 --client 0 --state-dir x", "server='here:99999' is no address"),
+        ("server --insecure --host 999.1.1.1", "host='999.1.1.1' is not available"),
+        ("client --server nowhere --client 0 --state-dir x", "server='nowhere' is not an address: give HOST:PORT"),
+        ("client --server here:99999 --client 0 --state-dir x", "server='here:99999' is not an address"),
         ("client --server 127.0.0.1:1 --client -1 --state-dir x", "client=-1 is not possible: clients are numbered"),
         ("client --server 127.0.0.1:1 --client 0 --state-dir x --config no.toml", "config='no.toml' does not exist"),
         ("client --server 127.0.0.1:1 --client 0", "--state-dir"),
@@ -153,7 +153,7 @@ def test_a_taken_port_is_said(tmp_path, capsys):
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["federate", "server", "--port", str(port), "--out", str(tmp_path / "run")]) == 2
-    assert f"port={port} on host='127.0.0.1' cannot be had (Address already in use)" in capsys.readouterr().err
+    assert f"port={port} on host='127.0.0.1' is not available (Address already in use)" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -164,7 +164,7 @@ def test_a_taken_port_of_a_client_is_said(tmp_path, capsys):
         port = taken.getsockname()[1]
         words = f"client --server 127.0.0.1:1 --client 0 --state-dir {tmp_path / 'x'} --port {port}"
         assert main(["federate", *words.split()]) == 2
-    assert f"port={port} on host='127.0.0.1' cannot be had (Address already in use)" in capsys.readouterr().err
+    assert f"port={port} on host='127.0.0.1' is not available (Address already in use)" in capsys.readouterr().err
 
 
 def test_without_flower_it_is_said_how_to_get_it(monkeypatch, capsys):

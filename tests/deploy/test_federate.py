@@ -95,7 +95,7 @@ def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
     port = free_port()
     commands = [ported(blocks()[f"terminal {i}"], port) for i in (1, 2, 3)]
     processes = server, *clients = [terminals(command) for command in commands]
-    read_until(server, "client 1 is there")
+    read_until(server, "client 1 has joined")
     trees = [tree(process) for process in processes]
     for process in (*clients, server):
         said = process.communicate(timeout=PATIENCE)[0]
@@ -139,7 +139,7 @@ def test_with_keys_the_bits_are_the_same_and_strangers_are_refused(tmp_path, ter
     server, *clients = (terminals(here(f"secure {i}")) for i in (1, 2, 3))
     stranger = terminals(here("secure 3").replace("keys/client-1", "more/client-2").replace("state/two", "state/three"))
     plain = terminals(here("secure 2").replace("--keys keys/client-0", "").replace("state/one", "state/four"))
-    assert "client 1: the server refuses its key so far" in read_until(stranger, "looking for it again")
+    assert "client 1: the server refuses its key so far" in read_until(stranger, "trying again")
     for process in (*clients, server):
         said = process.communicate(timeout=PATIENCE)[0]
         assert process.returncode == 0, said
@@ -247,7 +247,7 @@ def test_a_server_killed_in_a_round_goes_on_from_its_last_to_the_same_bits(tmp_p
     said = fleet.serve("--resume").communicate(timeout=PATIENCE)[0]
     assert "resumed after round 2" in said
     for client in clients:
-        assert "the server is gone; looking for it again" in client.communicate(timeout=PATIENCE)[0]
+        assert "the server is gone; trying again" in client.communicate(timeout=PATIENCE)[0]
     monkey = pytest.MonkeyPatch()
     monkey.syspath_prepend(str(TESTS))
     metrics, models = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
@@ -267,9 +267,9 @@ def test_a_client_that_raises_lies_or_falls_silent_cannot_stop_the_rest(tmp_path
     for sentence in (
         "client 2 is left out of this round: it raised an error: .*the robot fell over",
         "the reply of client 2 is refused: its Q is not finite",
-        r"the reply of client 2 is refused: its Q is of shape \(7, 2\), and \(40, 2\) is expected",
+        r"the reply of client 2 is refused: its Q is of shape \(7, 2\), but \(40, 2\) is expected",
         "client 2 is left out of this round: it has not answered in time",
-        "client 2 is left out of this round: it has yet to answer what it was asked before",
+        "client 2 is left out of this round: it has not yet answered the previous message",
     ):
         assert re.search(sentence, said), sentence
     played = fleet.played()
@@ -306,7 +306,7 @@ def test_a_node_with_other_anchors_is_refused_and_too_few_end_the_wait(tmp_path,
     refusal = next(line for line in said.splitlines() if line.startswith("a node is refused: client 1"))
     assert "41 anchors" in refusal
     assert "40 anchors" in refusal
-    assert "of clients=3 these were not there after 40 seconds: 1, 2; start them, or wait longer" in said
+    assert "of clients=3 these had not joined after 40 seconds: 1, 2; start them, or wait longer" in said
     end(other)
     theirs = other.stdout.read()
     assert "fedqhd: the server has other anchors" in theirs
@@ -323,6 +323,6 @@ def test_nothing_listens_on_other_than_loopback_and_ctrl_c_leaves_nothing_behind
         os.killpg(process.pid, signal.SIGINT)
     said = [process.communicate(timeout=PATIENCE)[0] for process in processes]
     assert [process.returncode for process in processes] == [130] * 4
-    assert "go on with: fedqhd federate server --resume --out run" in said[0]
+    assert "resume with: fedqhd federate server --resume --out run" in said[0]
     assert "Traceback" not in "".join(said)
     assert all(gone_pid(pid) for pids in trees for pid in pids)

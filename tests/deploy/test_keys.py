@@ -18,7 +18,7 @@ from cryptography import x509
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy import commands
-from fedqhd.deploy.keys import certify, check_certificate, client_keys, make_keys, server_keys
+from fedqhd.deploy.keys import check_certificate, client_keys, make_keys, make_server_certificate, server_keys
 from fedqhd.ui.cli import main
 
 
@@ -101,8 +101,8 @@ def test_a_certificate_of_another_authority_is_refused(made, tmp_path):
 
 
 def test_an_expired_certificate_is_refused_on_both_sides(keys):
-    certify(keys, [], timedelta(hours=-1))
-    with pytest.raises(FedQHDError, match=r"server.crt has expired on \d+ \w+ \d{4}: make it anew"):
+    make_server_certificate(keys, [], timedelta(hours=-1))
+    with pytest.raises(FedQHDError, match=r"server.crt expired on \d+ \w+ \d{4}: make a new one"):
         server_keys(keys / "server", 2)
     with serving(keys / "server") as port, pytest.raises(FedQHDError, match=r"refused \(certificate has expired\)"):
         check_certificate("127.0.0.1", port, keys / "client-0" / "ca.crt")
@@ -135,10 +135,10 @@ def test_a_server_without_tls_is_told_from_one_with(made):
         ("keys k --clients 0", "clients=0 is not possible"),
         ("keys k --clients 1 --days 0", "days=0 is not possible"),
         ("keys k --clients 1 --host http://robot", "host='http://robot' is neither a name nor an address"),
-        ("server --host 0.0.0.0", "host='0.0.0.0' is not this machine alone: give --keys"),
+        ("server --host 0.0.0.0", "host='0.0.0.0' is not on loopback: give --keys"),
         ("server --keys nowhere", "keys='{here}/nowhere' lacks ca.crt, server.crt, server.key, client-0.pub"),
         ("server --keys {made}/server --clients 3", "lacks client-2.pub: fedqhd federate keys makes them"),
-        ("client --server robot:9093 --client 0 --state-dir x", "server='robot' is not this machine alone"),
+        ("client --server robot:9093 --client 0 --state-dir x", "server='robot' is not on loopback"),
         ("client --server robot:9093 --client 0 --state-dir x --keys {made}/server", "lacks client.key"),
     ],
 )
@@ -160,11 +160,13 @@ def test_a_client_whose_key_stays_unknown_gives_up(tmp_path, monkeypatch, capsys
     )
     node.chmod(0o700)
     monkeypatch.setattr(commands, "program", lambda name: str(node))
-    monkeypatch.setattr(commands, "AGAIN", 0.1)
+    monkeypatch.setattr(commands, "RETRY", 0.1)
     monkeypatch.setattr(commands, "GIVE_UP", 0.5)
-    with pytest.raises(FedQHDError, match="refuses client 3: it does not know its key, or has a node with it"):
+    with pytest.raises(
+        FedQHDError, match="refuses client 3: it does not know the client's key, or another node uses it"
+    ):
         commands.join("127.0.0.1:1", 3, tmp_path / "state", "")
-    assert "client 3: the server refuses its key so far; looking for it again" in capsys.readouterr().out
+    assert "client 3: the server refuses its key so far; trying again" in capsys.readouterr().out
 
 
 def test_mixed_up_files_are_said(keys):

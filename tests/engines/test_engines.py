@@ -16,7 +16,7 @@ import pytest
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
 from fedqhd.engines import LocalEngine, ProcessEngine
-from fedqhd.engines.process import shared_out
+from fedqhd.engines.process import assign_clients
 from fedqhd.federation import plan_rounds, run_rounds
 from fedqhd.runs import checkpoint
 from fedqhd.runs.build import build
@@ -120,11 +120,11 @@ def test_clients_stay_in_their_worker(engine):
 def test_large_clients_are_shared_out_evenly(tmp_path):
     made = tiny(tmp_path, clients=5, setting="heterogeneous", dims=(500, 1000, 2000, 5000, 10_000))
     clients, _ = build(made)
-    shares = [[c.index for c in share] for share in shared_out(clients, 2)]
+    shares = [[c.index for c in share] for share in assign_clients(clients, 2)]
     assert shares == [[1, 4], [0, 2, 3]]  # 11,000 features and 7,500; by turns it would be 12,500 and 6,000
-    assert [len(share) for share in shared_out(clients, 5)] == [1] * 5
+    assert [len(share) for share in assign_clients(clients, 5)] == [1] * 5
     clients, _ = build(tiny(tmp_path, clients=4))
-    assert [[c.index for c in share] for share in shared_out(clients, 2)] == [[0, 2], [1, 3]]
+    assert [[c.index for c in share] for share in assign_clients(clients, 2)] == [[0, 2], [1, 3]]
 
 
 def test_some_clients_take_part(engine):
@@ -205,7 +205,7 @@ def test_ctrl_c_leaves_no_worker_behind(tmp_path):
     os.killpg(run.pid, signal.SIGINT)
     _, error = run.communicate(timeout=60)
     assert run.returncode == 130
-    assert "go on with: fedqhd train --resume" in error
+    assert "resume with: fedqhd train --resume" in error
     assert "Traceback" not in error
     with pytest.raises(ProcessLookupError):
         os.killpg(run.pid, 0)

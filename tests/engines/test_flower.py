@@ -150,7 +150,7 @@ def faulty(tmp_path, monkeypatch):
     config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3, aggregate="mean")
     engine, world = make_engine(tmp_path, config)
     server = make_server(config, world.members)
-    engine.absent = server.absent
+    engine.on_absent = server.record_absence
     engine.patience = Patience(quorum=0.5, grace=0.2, poll=0.02)
     return engine, world.federation, server
 
@@ -198,12 +198,12 @@ def test_a_client_that_fails_is_left_out_by_name_and_reason_and_the_rest_go_on(f
     next(rounds)
     engine.grid.spoil = spoil
     next(rounds)
-    assert server.counted.keys() == {0, 2}
+    assert server.used_weights.keys() == {0, 2}
     assert server.counts[count] == 1
     assert re.search(sentence, caplog.text)
     engine.grid.spoil = Faulty.spoil
     next(rounds)
-    assert server.counted.keys() == {0, 1, 2}
+    assert server.used_weights.keys() == {0, 1, 2}
 
 
 def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty, caplog, monkeypatch):
@@ -221,7 +221,7 @@ def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty,
     with monkeypatch.context() as patch:
         patch.setattr(LocalClient, "play", fall_over)
         next(rounds)
-    assert server.counted.keys() == {0, 2}
+    assert server.used_weights.keys() == {0, 2}
     assert server.counts == {"absent/1/raised": 1}
     assert "client 1 is left out of this round: it raised an error: the robot fell over" in caplog.text
     _, replies, _, _ = next(rounds)
@@ -236,13 +236,13 @@ def test_a_client_that_never_answers_is_not_waited_for(faulty, caplog):
     began = monotonic()
     next(rounds)
     assert 0.2 <= monotonic() - began < 5
-    assert server.counted.keys() == {0, 1}
+    assert server.used_weights.keys() == {0, 1}
     next(rounds)
     assert server.counts == {"absent/2/silent": 1, "absent/2/busy": 1}
     assert "client 2 is left out of this round: it has not answered in time" in caplog.text
     engine.grid.lost = frozenset()
     next(rounds)
-    assert server.counted.keys() == {0, 1, 2}
+    assert server.used_weights.keys() == {0, 1, 2}
 
 
 def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again(faulty, caplog):
@@ -257,7 +257,7 @@ def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again
     next(rounds)
     assert server.counts == {"absent/2/silent": 1, "absent/2/busy": 1}
     next(rounds)
-    assert server.counted.keys() == {0, 1, 2}
+    assert server.used_weights.keys() == {0, 1, 2}
     assert not engine._mailbox._reminders
 
 
@@ -267,8 +267,8 @@ def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_
     grid = Faulty(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": i} for i in (0, 1)])
     engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
     grid.lost = {1}
-    engine.meet()
-    engine.meet()
+    engine.update_nodes()
+    engine.update_nodes()
     assert engine.introductions.keys() == {0}
     assert grid.sent == 2
     grid.lost = frozenset()
@@ -283,7 +283,7 @@ def test_a_client_that_was_refused_may_come_again_as_another(tmp_path):
     world = build(config)[1].public.fingerprint()
     grid = InProcessGrid(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": 0}])
     engine = FlowerEngine(grid, "run", {}, "another world")
-    engine.meet()
+    engine.update_nodes()
     assert not engine.introductions
     engine.world = world
     grid.contexts[2000] = grid.contexts.pop(1000)
@@ -296,9 +296,9 @@ def test_a_node_whose_key_is_another_clients_is_refused(tmp_path, caplog):
     app = make_client_app(partial(open_site, config, tmp_path))
     grid = InProcessGrid(app, [{"partition-id": i} for i in (0, 1)])
     engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint(), nodes={1000: 0, 1001: 0})
-    with pytest.raises(FedQHDError, match="of clients=2 these were not there after 0 seconds: 1"):
+    with pytest.raises(FedQHDError, match="of clients=2 these had not joined after 0 seconds: 1"):
         engine.gather(2, 0.0)
-    assert "a node is refused: it says that it is client 1, and has the key of another" in caplog.text
+    assert "a node is refused: it says that it is client 1, but has the key of another" in caplog.text
 
 
 def test_below_the_quorum_everyone_is_waited_for_up_to_the_limit(faulty):
@@ -353,7 +353,7 @@ def test_waiting_says_for_how_many(tmp_path, caplog):
     config = tiny(tmp_path, env=CORRIDOR, clients=3)
     grid = InProcessGrid(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": 1}])
     engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
-    with pytest.raises(FedQHDError, match=r"of clients=3 these were not there after 0\.2 seconds: 0, 2"):
+    with pytest.raises(FedQHDError, match=r"of clients=3 these had not joined after 0\.2 seconds: 0, 2"):
         engine.gather(3, limit=0.2)
     assert "waiting for 2 of 3 clients: 0, 2" in caplog.text
 

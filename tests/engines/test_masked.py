@@ -26,9 +26,9 @@ STEP = 2 * 1000.0 / 2**22
 def masked_engine(tmp_path, monkeypatch, **settings):
     monkeypatch.setattr("test_flower.InProcessGrid", Faulty)
     config = tiny(tmp_path, **{**SECURE, **settings})
-    engine, world = make_engine(tmp_path, config, largest=config.secure_range)
+    engine, world = make_engine(tmp_path, config, secure_range=config.secure_range)
     server = make_server(config, world.members)
-    engine.absent = server.absent
+    engine.on_absent = server.record_absence
     return config, engine, world, server
 
 
@@ -105,9 +105,9 @@ def test_below_the_threshold_nothing_is_unmasked(tmp_path, monkeypatch, caplog):
 
 def test_a_client_that_was_promised_masks_does_not_answer_in_the_open(tmp_path, monkeypatch, caplog):
     _, engine, _, _ = masked_engine(tmp_path, monkeypatch, setting="heterogeneous")
-    engine.largest = None
+    engine.secure_range = None
     assert engine.round(None, 1) == []
-    assert "do not agree on whether replies are masked" in caplog.text
+    assert "disagree on whether replies are masked" in caplog.text
 
 
 def test_masked_replies_that_cannot_be_added_up_do_not_stop_the_run(tmp_path, monkeypatch, caplog):
@@ -144,7 +144,7 @@ def test_values_beyond_the_range_are_refused_and_not_cut(tmp_path, monkeypatch, 
         ({"weights": "steps"}, "weights=steps is not possible"),
         ({"uplink": "int8"}, "uplink=int8 is not possible"),
         ({"engine": "process"}, r"engine=process is not possible: secure=secagg\+ needs flower"),
-        ({"clients": 2}, "clients=2 is not possible: .*at least 3 a round, not 2"),
+        ({"clients": 2}, "clients=2 is not possible: .*at least 3 clients per round, not 2"),
         ({"participation": 0.5}, "clients=4 is not possible: .*not 2"),
         ({"attack": "noise"}, "attack=noise is not possible"),
         ({"late": 0.1}, "late=0.1 is not possible"),

@@ -95,7 +95,7 @@ def test_it_listens_on_loopback_alone_and_ctrl_c_leaves_nothing_behind(tmp_path)
         os.killpg(run.pid, signal.SIGINT)
         said = run.communicate(timeout=PATIENCE)[0]
         assert run.returncode == 130
-        assert "go on with: fedqhd train --resume" in said
+        assert "resume with: fedqhd train --resume" in said
         assert "Traceback" not in said
         assert all(gone_pid(pid) for pid in pids)
     finally:

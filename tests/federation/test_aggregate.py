@@ -30,7 +30,7 @@ def honest(rng, N=5, m=50, A=2, spread=0.1):
 def teacher(rule, replies):
     """As a run makes it: some left out, the rest combined."""
     server = Server(rule=rule_of(rule))
-    believed = server.believed(0, replies, {"Q": Expected((None, None), "f")})
+    believed = server.select(0, replies, {"Q": Expected((None, None), "f")})
     return server.rule.combine(believed, "Q")
 
 
@@ -46,9 +46,9 @@ def test_who_counts_is_judged_by_what_clients_vote_on():
     Q = np.random.default_rng(0).normal(size=(5, 4, 2))
     replies = [Reply(i, {"Q": q, "precision": 10.0 ** (9 * (i == 4)) + q}, 1.0, 1, (), "", {}) for i, q in enumerate(Q)]
     votes = {"Q": Expected((4, 2), "f"), "precision": Expected((4, 2), "f", votes=False)}
-    assert rule_of("auto").counting(replies, votes) == [True] * 5
-    assert rule_of("auto").counting(replies, None) == [True] * 4 + [False]
-    assert rule_of("mean").counting(replies, None) == [True] * 5
+    assert rule_of("auto").accepted(replies, votes) == [True] * 5
+    assert rule_of("auto").accepted(replies, None) == [True] * 4 + [False]
+    assert rule_of("mean").accepted(replies, None) == [True] * 5
 
 
 def test_the_settings_name_what_there_is():

@@ -415,7 +415,7 @@ def test_worlds_are_evaluated_at_home_and_on_the_nominal_one(tmp_path):
         ({"agents": ["qhd", "dqm:64"], "setting": "heterogeneous"}, "agents='dqm:64'.*did you mean 'dqn'"),
         ({"agents": ["dqn:"], "setting": "heterogeneous"}, "agents='dqn:'"),
         ({"agents": ["dqn:0x4"], "setting": "heterogeneous"}, "agents='dqn:0x4'"),
-        ({"agents": ["qhd", "dqn:64"], "setting": "homogeneous"}, "agents=.*only values on anchors"),
+        ({"agents": ["qhd", "dqn:64"], "setting": "homogeneous"}, "agents=.*only values at anchors"),
         (
             {"agents": ["qhd", "dqn:64"], "method": "truncated-fedavg-qhd", "setting": "heterogeneous"},
             "agents=.*does nothing for method=truncated-fedavg-qhd",

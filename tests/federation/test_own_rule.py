@@ -29,8 +29,8 @@ def test_an_own_mean_is_the_mean(tmp_path):
     ("rule", "says"),
     [
         ("own_things:no_rule", r"has no 'no_rule'"),
-        ("own_things:FREQUENCIES", "is a ndarray: a function of rows"),
-        (lambda P: P, r"of shape \(3, 80\) of rows \(3, 80\): .* shape \(80,\)"),
+        ("own_things:FREQUENCIES", "is a ndarray: it must be a function of rows"),
+        (lambda P: P, r"of shape \(3, 80\) for rows \(3, 80\): .* shape \(80,\)"),
         (lambda P: P.mean(axis=0) * np.nan, "finite numbers"),
         ("meen", "aggregate='meen' is unknown .*did you mean 'mean'"),
     ],

@@ -134,7 +134,7 @@ def test_without_noise_no_epsilon_is_promised(tmp_path):
         ),
         (
             {"dp_clip": 1.0, "exchange": "statistics", "learner": "least-squares"},
-            "exchange=statistics is not possible: differential privacy covers W or Q",
+            "exchange=statistics is not possible: differential privacy covers only W or Q",
         ),
     ],
 )
@@ -148,4 +148,4 @@ def test_the_command_line_prints_epsilon(tmp_path, capsys):
     flags = "--round-episodes 2 --eval-episodes 1 --anchor-source rollout --dp-clip 10 --dp-noise 2 --engine local"
     assert main([*words.split(), *flags.split(), "--out", str(tmp_path / "run")]) == 0
     epsilon = f"epsilon {epsilon_of(2.0, 2, 1e-5):.3g} at delta 1e-05"
-    assert f"differential privacy of W or Q after 2 reports a client: {epsilon}" in capsys.readouterr().out
+    assert f"differential privacy of W or Q after 2 reports per client: {epsilon}" in capsys.readouterr().out

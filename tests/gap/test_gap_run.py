@@ -73,7 +73,7 @@ def test_only_who_took_part_has_a_weight(tmp_path):
 
 
 def test_a_teacher_that_is_no_mean_is_refused(tmp_path):
-    with pytest.raises(FedQHDError, match="made anew at each anchor"):
+    with pytest.raises(FedQHDError, match="defined only at the anchors"):
         exchange.load(trained(tmp_path, aggregate="median"))
 
 

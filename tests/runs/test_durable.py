@@ -229,7 +229,7 @@ def test_a_signal_ends_a_run_in_good_order(tmp_path, whole, stop):
     (line,) = err.strip().splitlines()
     newest = int(checkpoints(tmp_path / "x")[0].stem[-6:])
     assert line.startswith(f"fedqhd: stopped by {stop.name} after round {newest},")
-    assert line.endswith(f"go on with: {FOUND} {tmp_path / 'x'}")
+    assert line.endswith(f"resume with: {FOUND} {tmp_path / 'x'}")
     assert read_arrays(checkpoints(tmp_path / "x")[0])[1]["rounds_done"] == newest
 
 

@@ -229,8 +229,8 @@ def test_cpu_seconds_until_a_return_are_those_of_the_rounds_up_to_it(tmp_path, m
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps({"cpu_seconds": s}) + "\n" for s in (1.0, 2.0, 4.0)))
     returns = outcome.training_returns(tmp_path, 2, 9)
     # Episodes 3 and 4 have a mean of 3.5, and are over when five have been played: in the second round of three.
-    assert outcome.passed(returns, 3.5) == 5
+    assert outcome.episodes_to_goal(returns, 3.5) == 5
     assert cpu_seconds_until(tmp_path, 5) == 3.0
     assert cpu_seconds_until(tmp_path, 3) == 1.0
-    assert outcome.passed(returns, 7.5) == 9
-    assert outcome.passed(returns, 7.6) is None
+    assert outcome.episodes_to_goal(returns, 7.5) == 9
+    assert outcome.episodes_to_goal(returns, 7.6) is None

@@ -1,1 +1,1 @@
-"""A federation across machines: the server's program, the clients' program, and the commands that start them."""
+"""Federations across machines: the server's program, the clients' program, and the commands that start them."""

@@ -1,7 +1,7 @@
-"""The client's program: `fedqhd.deploy.client:app`, started by a SuperNode for every message.
+"""The client's program, `fedqhd.deploy.client:app`, which a SuperNode starts for every message.
 
-Its node-config says which client it is (partition-id), where it keeps itself (state-dir) and, unless everything is as
-the server would have it, the file of its own settings (config).
+The node-config holds the number of the client (partition-id), the folder of its state (state-dir) and, optionally, the
+file of its own settings (config).
 """
 
 from __future__ import annotations
@@ -26,20 +26,30 @@ from fedqhd.envs.scaling import StateScaler
 from fedqhd.runs.build import make_client, make_federation, member
 from fedqhd.runs.limits import check_size
 from fedqhd.runs.outcome import evaluate
-from fedqhd.runs.private import largest
+from fedqhd.runs.private import secure_range
 
 log = logging.getLogger("fedqhd")
 
 
 def open_site(context: Context, greeting: Mapping[str, Any]) -> Site:
+    """Make the client of a node, and log errors on its machine."""
     try:
         return site(context.node_config, greeting)
     except FedQHDError as error:
-        log.error("fedqhd: %s", error)  # the server is told too, but who can put it right sits here
+        log.error("fedqhd: %s", error)  # the server receives it too, but the person who can fix it is here
         raise
 
 
 def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
+    """Make the client of a node.
+
+    Args:
+        node: The node-config.
+        greeting: What the server sent: its settings, the name of the run and the fingerprint of its world.
+
+    Raises:
+        FedQHDError: If the node-config or the client's settings do not fit the server's.
+    """
     missing = {"partition-id", "state-dir"} - node.keys()
     if missing:
         raise FedQHDError(f'node-config lacks {", ".join(sorted(missing))}: give partition-id=0 state-dir="FOLDER"')
@@ -51,7 +61,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
     public = make_public(shared)
     world = public.fingerprint()
     if greeting.get("world", world) != world:
-        log.error("fedqhd: the server has other anchors, scaling or actions: %s, and here %s", greeting["world"], world)
+        log.error("fedqhd: the server has other anchors, scaling or actions: %s, but here %s", greeting["world"], world)
     check_spaces(c, shared.env, public)
     check_size(c, [index], public.actions)
     client = make_client(c, index, public)
@@ -59,16 +69,19 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         client=client,
         member=member(client),
         world=world,
-        federation=partial(make_federation, c, public=public, secret=True),  # the server knows every seed
+        federation=partial(make_federation, c, public=public, secret=True),  # the server knows the seeds
         folder=home / f"run-{greeting['run']}",
         measure=partial(measure, c, public.scaler),
         uplink=c.get("uplink", "full"),
-        largest=largest(c),
+        secure_range=secure_range(c),
     )
 
 
 def check_spaces(c: Config, server_env: str, public: Public) -> None:
-    """A client's environment may be another than the server's, but not look different."""
+    """Raise FedQHDError if the client's environment has other state variables or actions than the server's.
+
+    Otherwise, the environments may differ.
+    """
     if c.env == server_env:
         return
     env = make_env(c.env)
@@ -77,19 +90,19 @@ def check_spaces(c: Config, server_env: str, public: Public) -> None:
     due = len(public.scaler.shift), public.actions
     if own != due:
         raise FedQHDError(
-            f"env={c.env!r} has {own[0]} state variables and {own[1]} actions, and the server's {server_env!r} has "
+            f"env={c.env!r} has {own[0]} state variables and {own[1]} actions, but the server's {server_env!r} has "
             f"{due[0]} and {due[1]}: they must be the same"
         )
 
 
 def measure(c: Config, scaler: StateScaler, client: LocalClient) -> dict[str, Any]:
-    """Keeps the trained model at home, and says how good it is."""
+    """Save the trained model on the client's machine and return its evaluation for the server."""
     greedy, nominal, updates, alarms = evaluate(c, scaler, client)
     return {"greedy": greedy, "nominal": nominal, "updates": updates, **({} if alarms is None else {"alarms": alarms})}
 
 
-def speak_up() -> None:
-    """Whoever started the SuperNode reads what its clients say."""
+def set_up_logging() -> None:
+    """Log to the standard output, where `fedqhd federate client` or the user of a SuperNode reads it."""
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s"))
     log.addHandler(handler)
@@ -97,5 +110,5 @@ def speak_up() -> None:
     log.propagate = False
 
 
-speak_up()
+set_up_logging()
 app = make_client_app(open_site)

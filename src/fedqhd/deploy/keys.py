@@ -1,8 +1,8 @@
-"""Who is who on a network: a certificate authority, the server's certificate, and a pair of keys a client.
+"""The keys of a federation: a certificate authority, the server's certificate, and a pair of keys for each client.
 
-FOLDER/ca.crt, ca.key                                   stay where they were made
+FOLDER/ca.crt, ca.key                                         stay where they were made
 FOLDER/server/ca.crt, server.crt, server.key, client-*.pub    go to the server
-FOLDER/client-0/ca.crt, client.key                      go to client 0, and so on
+FOLDER/client-0/ca.crt, client.key                            go to client 0, and so on
 """
 
 from __future__ import annotations
@@ -32,33 +32,46 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
 
 Key = ec.EllipticCurvePrivateKey
-ALWAYS = ("127.0.0.1", "localhost")
-"""Names of the server that its own programs know it by."""
+LOCAL_NAMES = ("127.0.0.1", "localhost")
+"""The names by which programs on the server's own machine reach it."""
 HANDSHAKE = 5.0
 """Seconds that a server has to show its certificate."""
 
 
 class ServerKeys(NamedTuple):
+    """The files of a server."""
+
     ca: Path
     certificate: Path
     key: Path
     clients: dict[int, Path]
-    """The public keys of the clients."""
+    """The public key of each client."""
 
 
 class ClientKeys(NamedTuple):
+    """The files of a client."""
+
     ca: Path
     key: Path
 
 
 def make_keys(folder: Path, clients: int, hosts: Sequence[str], days: float) -> None:
-    """What is there of the authority and of clients is kept; the server's certificate is made anew."""
+    """Make the keys of a federation.
+
+    An existing authority and existing keys of clients are kept; the server always gets a new certificate.
+
+    Args:
+        folder: Where the keys go.
+        clients: The number of clients.
+        hosts: The names and addresses by which clients reach the server.
+        days: For how many days the server's certificate is valid.
+    """
     if clients < 1:
         raise FedQHDError(f"clients={clients} is not possible: there must be at least one")
     if not days > 0:
-        raise FedQHDError(f"days={days:g} is not possible: certificates must be valid for a while")
+        raise FedQHDError(f"days={days:g} is not possible: it must be above 0")
     make_authority(folder)
-    certify(folder, hosts, timedelta(days=days))
+    make_server_certificate(folder, hosts, timedelta(days=days))
     for client in range(clients):
         private = folder / f"client-{client}" / "client.key"
         if not private.exists():
@@ -70,7 +83,7 @@ def make_keys(folder: Path, clients: int, hosts: Sequence[str], days: float) -> 
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """For its owner's eyes alone, from the first byte on."""
+    """Write a file that only its owner can ever read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)
@@ -80,6 +93,7 @@ def write_secret(path: Path, data: bytes) -> None:
 
 
 def write_key(path: Path, key: Key) -> None:
+    """Write a private key as PEM."""
     write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
 
 
@@ -91,6 +105,8 @@ def certificate(
     life: timedelta,
     extensions: Sequence[tuple[x509.ExtensionType, bool]],
 ) -> bytes:
+    """Return a signed certificate as PEM; `extensions` are pairs of an extension and whether it is critical."""
+
     def named(common: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
@@ -101,7 +117,7 @@ def certificate(
         .issuer_name(named(issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(min(now, now + life) - timedelta(days=1))  # clocks differ
+        .not_valid_before(min(now, now + life) - timedelta(days=1))  # the clocks of machines differ
         .not_valid_after(now + life)
     )
     for extension, critical in extensions:
@@ -113,6 +129,7 @@ AUTHORITY, LIFE = "FedQHD federation", timedelta(days=3650)
 
 
 def make_authority(folder: Path) -> None:
+    """Make a certificate authority, ca.key and ca.crt, unless the folder has one."""
     if (folder / "ca.key").exists() and (folder / "ca.crt").exists():
         return
     key = ec.generate_private_key(ec.SECP384R1())
@@ -124,12 +141,12 @@ def make_authority(folder: Path) -> None:
     write_bytes(folder / "ca.crt", certificate(AUTHORITY, key, AUTHORITY, key, LIFE, extensions))
 
 
-def certify(folder: Path, hosts: Sequence[str], life: timedelta) -> None:
-    """A certificate for the server under these names."""
+def make_server_certificate(folder: Path, hosts: Sequence[str], life: timedelta) -> None:
+    """Make a key and a certificate for the server, valid for these hosts, LOCAL_NAMES and the time `life`."""
     authority = load_pem_private_key((folder / "ca.key").read_bytes(), None)
     assert isinstance(authority, Key)
     key = ec.generate_private_key(ec.SECP384R1())
-    names = [name_of(host) for host in dict.fromkeys([*hosts, *ALWAYS])]
+    names = [name_of(host) for host in dict.fromkeys([*hosts, *LOCAL_NAMES])]
     extensions = [
         (x509.SubjectAlternativeName(names), False),
         (x509.BasicConstraints(ca=False, path_length=None), True),
@@ -142,59 +159,77 @@ def certify(folder: Path, hosts: Sequence[str], life: timedelta) -> None:
 
 
 def name_of(host: str) -> x509.GeneralName:
+    """Return a host name or IP address in the form that a certificate needs.
+
+    Raises:
+        FedQHDError: If it is neither.
+    """
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         pass
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
-        raise FedQHDError(f"host={host!r} is neither a name nor an address: give what clients know the server by")
+        raise FedQHDError(
+            f"host={host!r} is neither a name nor an address: give the one by which clients reach the server"
+        )
     return x509.DNSName(host)
 
 
 def server_keys(folder: Path, clients: int) -> ServerKeys:
-    """The keys of a server, found fit for use."""
+    """Return the files of a server with this number of clients.
+
+    Raises:
+        FedQHDError: If a file is missing, if key and certificate do not match, or if the certificate has expired.
+    """
     found = ServerKeys(
         folder / "ca.crt", folder / "server.crt", folder / "server.key",
         {i: folder / f"client-{i}.pub" for i in range(clients)},
     )  # fmt: skip
-    there(folder, [found.ca, found.certificate, found.key, *found.clients.values()])
+    check_files_exist(folder, [found.ca, found.certificate, found.key, *found.clients.values()])
     try:
         ends = x509.load_pem_x509_certificate(found.certificate.read_bytes()).not_valid_after_utc
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(found.certificate, found.key)
     except (ValueError, ssl.SSLError) as error:
         raise FedQHDError(f"keys={str(folder)!r} cannot be used: {error}") from error
     if ends < datetime.now(UTC):
-        raise FedQHDError(f"{found.certificate} has expired on {ends:%d %B %Y}: make it anew with fedqhd federate keys")
+        raise FedQHDError(f"{found.certificate} expired on {ends:%d %B %Y}: make a new one with fedqhd federate keys")
     return found
 
 
 def client_keys(folder: Path) -> ClientKeys:
+    """Return the files of a client; raise FedQHDError if one is missing."""
     found = ClientKeys(folder / "ca.crt", folder / "client.key")
-    there(folder, found)
+    check_files_exist(folder, found)
     return found
 
 
-def there(folder: Path, files: Sequence[Path]) -> None:
+def check_files_exist(folder: Path, files: Sequence[Path]) -> None:
+    """Raise FedQHDError that names the missing files, if any."""
     missing = [path.name for path in files if not path.exists()]
     if missing:
         raise FedQHDError(
-            f"keys={str(folder)!r} lacks {', '.join(missing)}: fedqhd federate keys makes them, in a folder a machine"
+            f"keys={str(folder)!r} lacks {', '.join(missing)}: fedqhd federate keys makes them, a folder per machine"
         )
 
 
 def check_certificate(host: str, port: int, ca: Path) -> None:
-    """One sentence on what is wrong with the certificate that a server shows; OSError where none answers."""
+    """Check the certificate that a server shows.
+
+    Raises:
+        FedQHDError: If it is not valid for this host, or if the server does not speak TLS.
+        OSError: If no server answers.
+    """
     try:
         context = ssl.create_default_context(cafile=str(ca))
     except ssl.SSLError as error:
-        raise FedQHDError(f"{ca} is no certificate: {error}") from error
+        raise FedQHDError(f"{ca} is not a certificate: {error}") from error
     with socket.create_connection((host, port), HANDSHAKE) as plain:
         try:
             context.wrap_socket(plain, server_hostname=host).close()
         except ssl.SSLCertVerificationError as error:
             raise FedQHDError(
-                f"the certificate of {host}:{port} is refused ({error.verify_message}): its server needs one that "
-                f"{ca} has signed, for that name and for today"
+                f"the certificate of {host}:{port} is refused ({error.verify_message}): the server needs one that is "
+                f"signed by {ca} and currently valid for this host"
             ) from error
         except ssl.SSLEOFError as error:
             raise ConnectionError("it hung up") from error

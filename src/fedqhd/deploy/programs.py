@@ -1,4 +1,4 @@
-"""Flower's programs as ours to start and to end: their surroundings, their ports, and that none is left behind."""
+"""Start and stop Flower's programs: their environment and ports, and that no process is left behind."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from typing import IO
 from fedqhd.core.errors import FedQHDError
 from fedqhd.engines.flower import QUIET
 
-HERE = Path(sys.executable).parent
+BIN = Path(sys.executable).parent
+"""The folder of this Python, in which Flower's programs are installed."""
 PATIENCE = 10.0
 """Seconds that a program has to end by itself."""
 PR_SET_PDEATHSIG = 1
 
 
-def surroundings(home: Path) -> dict[str, str]:
-    """`home` is where Flower keeps its things. Its programs find each other by PATH, and look for work ten times a
-    second, not once."""
-    path = os.pathsep.join([str(HERE), os.environ.get("PATH", "")])
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment variables of Flower's programs, whose files go to the folder `home`.
+
+    The programs find each other by PATH, and they poll for tasks ten times a second instead of once.
+    """
+    path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
     return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
 
 
 def end_with_parent() -> None:
-    """In a child: end when the parent does, even by kill -9. Linux only; elsewhere it would be left behind."""
+    """Let this child process end when its parent does, even if the parent is killed. It has an effect on Linux only."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -41,15 +44,22 @@ def end_with_parent() -> None:
 def start(
     command: Sequence[str], home: Path, output: IO[str] | int, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
-    """A program in a session of its own, so that Ctrl-C is ours to answer."""
+    """Start a program in its own session, so that Ctrl-C reaches only this process.
+
+    Args:
+        command: The program and its arguments.
+        home: Where Flower keeps its files.
+        output: Where standard output and standard error go.
+        environment: Further environment variables.
+    """
     return subprocess.Popen(
-        command, env={**surroundings(home), **(environment or {})}, stdout=output, stderr=subprocess.STDOUT, text=True,
-        stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
+        command, env={**flower_environment(home), **(environment or {})}, stdout=output, stderr=subprocess.STDOUT,
+        text=True, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
 
 
 def stop(program: subprocess.Popen[str] | None) -> None:
-    """With all that it started."""
+    """Stop a program and every process that it started; None does nothing."""
     if program is None:
         return
     program.terminate()
@@ -61,14 +71,19 @@ def stop(program: subprocess.Popen[str] | None) -> None:
 
 
 def program(name: str) -> str:
-    """One of Flower's, beside this Python."""
-    found = shutil.which(name, path=os.pathsep.join([str(HERE), os.environ.get("PATH", "")]))
+    """Return the path of one of Flower's programs.
+
+    Raises:
+        FedQHDError: If Flower is not installed.
+    """
+    found = shutil.which(name, path=os.pathsep.join([str(BIN), os.environ.get("PATH", "")]))
     if found is None:
         raise FedQHDError("fedqhd federate needs Flower: install it with pip install 'fedqhd[flower]'")
     return found
 
 
 def is_loopback(host: str) -> bool:
+    """Tell whether a name or address stands for this machine alone."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -76,6 +91,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_port(host: str, port: int) -> None:
+    """Raise FedQHDError unless a server can listen on this port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,32 +99,39 @@ def check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise FedQHDError(
-                f"port={port} on host={host!r} cannot be had ({error.strerror}): give another --port or --host"
+                f"port={port} on host={host!r} is not available ({error.strerror}): give another --port or --host"
             ) from error
 
 
 PORTS = range(20_000, 32_768)
-"""Below those that systems give to outgoing connections: one of these could be gone before it is listened on."""
+"""Ports below the range for outgoing connections, from which the system could take a port before we listen on it."""
 
 
 def free_port() -> int:
-    """On loopback, for a node's own programs."""
+    """Return a free port on loopback for a node's own programs."""
     for port in SystemRandom().sample(PORTS, 100):
         with suppress(FedQHDError):
             check_port("127.0.0.1", port)
             return port
-    raise FedQHDError(f"none of 100 ports of 127.0.0.1 from {PORTS[0]} to {PORTS[-1]} can be had: give one by --port")
+    raise FedQHDError(
+        f"none of 100 ports of 127.0.0.1 between {PORTS[0]} and {PORTS[-1]} is available: give one with --port"
+    )
 
 
-def answers(host: str, port: int) -> bool:
+def is_listening(host: str, port: int) -> bool:
+    """Tell whether something accepts connections on this port."""
     with suppress(OSError), socket.create_connection((host, port), timeout=1.0):
         return True
     return False
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT."""
+    """Parse HOST:PORT into (host, port).
+
+    Raises:
+        FedQHDError: If it does not have this form.
+    """
     host, colon, port = address.rpartition(":")
     if colon and host and port.isdecimal() and 0 < int(port) < 65536:
         return host.strip("[]"), int(port)
-    raise FedQHDError(f"server={address!r} is no address: give HOST:PORT, e.g. 127.0.0.1:9093")
+    raise FedQHDError(f"server={address!r} is not an address: give HOST:PORT, e.g. 127.0.0.1:9093")

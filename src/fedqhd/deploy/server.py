@@ -1,6 +1,6 @@
-"""The server's program: `fedqhd.deploy.server:app`, started by the SuperLink for a run.
+"""The server's program, `fedqhd.deploy.server:app`, which the SuperLink starts for a run.
 
-Its run-config says which file of settings it goes by (config) and how long it waits for whom.
+The run-config holds the file of settings (config) and how long the server waits for clients.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from fedqhd.runs.build import World, make_federation, make_server
 from fedqhd.runs.checkpoint import Parties
 from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import Outcome
-from fedqhd.runs.private import largest
+from fedqhd.runs.private import secure_range
 from fedqhd.runs.run import Listener, claim, conduct
 
 app = ServerApp()
 
 
 def run_name(folder: Path, resume: bool) -> str:
-    """A run has a name, so that its clients can tell it from others; it keeps it when it resumes."""
+    """Return the random name of a run, by which clients tell it from others. A resumed run keeps its name."""
     path = folder / "run.txt"
     if resume and path.exists():
         return path.read_text().strip()
@@ -51,46 +51,52 @@ def run_name(folder: Path, resume: bool) -> str:
 
 
 class Options(NamedTuple):
-    """What its run-config says."""
+    """The contents of a run-config."""
 
     config: Config
     patience: Patience
     wait: float
+    """Seconds to wait for all clients to join."""
     resume: bool
     nodes: dict[int, int] | None
-    """Which client each node is; None where nodes have no keys."""
+    """The client number of each node id; None if nodes have no keys."""
 
 
 def serve(options: Options, grid: Grid, listener: Listener) -> dict[str, Any]:
-    """A federation from the first introduction to the summary."""
+    """Wait for all clients, train, and return the summary."""
     c, patience, wait, resume, nodes = options
     with threadpool_limits(1):
         public = make_public(c)
         world_print = public.fingerprint()
         engine = FlowerEngine(
             grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, nodes=nodes,
-            largest=largest(c), on_episode=listener.episode,
+            secure_range=secure_range(c), on_episode=listener.episode,
         )  # fmt: skip
         members = engine.gather(c.clients, wait)
         server = make_server(c, members)
-        engine.absent = server.absent
+        engine.on_absent = server.record_absence
         world = World(public, make_federation(c, Terms.of(members), public), [], members)
         return conduct(c, Parties(engine, server), world, listener, resume, outcomes)
 
 
 def outcomes(engine: Engine) -> list[Outcome]:
-    """What the clients say of themselves; NaN for one that was not there in the end."""
+    """Return the evaluations that the clients reported, with a return of NaN for those that were away at the end."""
     assert isinstance(engine, FlowerEngine)
     unknown = {"greedy": [math.nan], "nominal": [], "updates": 0, "alarms": None}
     return [Outcome(**{**unknown, **engine.outcomes.get(client, {})}) for client in sorted(engine.introductions)]
 
 
 def options(run: Mapping[str, Any]) -> Options:
+    """Read a run-config.
+
+    Raises:
+        FedQHDError: If it names no file of settings, or if these settings do not suit a federation.
+    """
     file = str(run.get("config", ""))
     if not file:
-        raise FedQHDError("run-config lacks config: give -c 'config=\"FILE\"', a file of settings")
-    given = {"out": str(run["out"])} if run.get("out") else {}
-    c = resolve(given, file)
+        raise FedQHDError("run-config lacks config: give a file of settings with -c 'config=\"FILE\"'")
+    overrides = {"out": str(run["out"])} if run.get("out") else {}
+    c = resolve(overrides, file)
     check_server(c)
     patience = Patience(float(run["quorum"]), float(run["grace"]), float(run["limit"]), float(run["poll"]))
     pairs = [pair.split(":") for pair in str(run["nodes"]).split()]
@@ -100,21 +106,22 @@ def options(run: Mapping[str, Any]) -> Options:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
+    """Run a federation and log to the file that the run-config names, or to the standard output."""
     path = str(context.run_config["log"])
     with open(path, "a", buffering=1) if path else nullcontext(sys.stdout) as log:
         logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=log)
         logging.getLogger("fedqhd").setLevel(logging.INFO)
-        attend(grid, context.run_config, Console(file=log))
+        run_federation(grid, context.run_config, Console(file=log))
 
 
-def attend(grid: Grid, run: Mapping[str, Any], console: Console) -> None:
-    """A federation, and its narration."""
+def run_federation(grid: Grid, run: Mapping[str, Any], console: Console) -> None:
+    """Run the federation that a run-config describes, and report its progress, summary and errors on a console."""
     try:
-        given = options(run)
-        claim(given.config, False, given.resume)
+        parsed = options(run)
+        claim(parsed.config, False, parsed.resume)
         with Progress(console) as progress:
-            summary = serve(given, grid, progress)
-        curves(given.config.folder)
+            summary = serve(parsed, grid, progress)
+        curves(parsed.config.folder)
         closing(console, summary)
     except FedQHDError as error:
         console.print(f"fedqhd: {error}", highlight=False, soft_wrap=True)

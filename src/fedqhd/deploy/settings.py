@@ -1,4 +1,7 @@
-"""Whose settings are whose. What is exchanged, and when, is the server's to say; how a client learns is its own."""
+"""Which settings belong to the server and which to a client.
+
+The server decides what is exchanged and when; each client decides how it learns.
+"""
 
 from __future__ import annotations
 
@@ -13,54 +16,70 @@ from fedqhd.core.presets import read_toml
 from fedqhd.federation.method import method_of
 from fedqhd.runs.config import FIELDS, resolve
 
-SERVERS = (
+SERVER_ONLY = (
     "method", "clients", "episodes", "round_episodes", "action_repeat", "gamma", "weights", "exchange", "temperature",
     "aggregate", "uplink", "secure", "secure_range", "dp_clip", "dp_noise", "dp_delta",
 )  # fmt: skip
-"""Settings that are the server's alone."""
+"""Settings that only the server chooses."""
 PUBLIC = ("anchors", "anchor_source", "anchor_file", "scaling", "scale_low", "scale_high")
-"""The server's too; a client may have its own say (its own copy of a file of anchors, say), and is refused where what
-comes of it is not the same."""
-DEFAULT = ("env", "setting", "seed")
-"""The server's for clients that say nothing else. Public draws are by its environment and its seed in any case."""
+"""Settings that the server chooses too. A client may give its own, such as the path of its copy of an anchor file, but
+is refused if the resulting anchors or scaling differ."""
+OVERRIDABLE = ("env", "setting", "seed")
+"""Settings that a client takes from the server unless it gives its own. What is public is always drawn with the
+server's environment and seed."""
 IN_EXPERIMENTS_ONLY = {"attack": "none", "late": 0.0}
+"""Settings that make sense only in experiments on one machine, and the values that turn them off."""
 
 
 def greeting(c: Config) -> dict[str, str]:
-    """What a node has to know."""
-    served = Config({name: c.values[name] for name in (*SERVERS, *PUBLIC, *DEFAULT) if name in c})
+    """Return what a node must know to make its client: the server's settings as TOML."""
+    served = Config({name: c.values[name] for name in (*SERVER_ONLY, *PUBLIC, *OVERRIDABLE) if name in c})
     return {"settings": served.to_toml()}
 
 
 def check_server(c: Config) -> None:
-    """Refuse what makes sense only where all clients are in one hand."""
+    """Raise FedQHDError for settings that make sense only if one person runs all clients."""
     if method_of(c).pooled:
-        raise FedQHDError(f"method={c.method!r} pools the data of all clients, which a federation keeps apart")
-    for name, none in IN_EXPERIMENTS_ONLY.items():
-        if c.get(name, none) != none:
+        raise FedQHDError(
+            f"method={c.method!r} pools the data of all clients, which a federation keeps apart: choose another method"
+        )
+    for name, off in IN_EXPERIMENTS_ONLY.items():
+        if c.get(name, off) != off:
             raise FedQHDError(f"{name}={c.values[name]!r} is for experiments on one machine: leave it out")
 
 
 def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Config]:
-    """(its own settings, those of the public world as it sees it) of a client with a file of settings, or with none."""
+    """Combine the server's settings with a client's own.
+
+    Args:
+        greeting: What the server sent.
+        file: The TOML file of the client's settings, or "".
+
+    Returns:
+        The settings of the client, and those from which it makes what is public (with the server's environment and
+        seed).
+
+    Raises:
+        FedQHDError: If the file contradicts the server.
+    """
     served = tomllib.loads(greeting["settings"])
     own = read_toml(Path(file)) if file else {}
-    for name in SERVERS:
+    for name in SERVER_ONLY:
         if name in own and own[name] != served.get(name, own[name]):
             raise FedQHDError(
-                f"{name}={own[name]!r} in {file} is for the server to choose, which has {served[name]!r}: leave it out"
+                f"{name}={own[name]!r} in {file} contradicts the server, which has {served[name]!r}: leave it out"
             )
     c = resolve({}, file, shared=served)
     if c.setting == "homogeneous" and c.seed != served["seed"]:
         raise FedQHDError(
-            f"seed={c.seed} in {file} makes another encoder than the server's seed={served['seed']}, and "
-            "setting='homogeneous' means one for all: leave the seed out"
+            f"seed={c.seed} in {file} makes another encoder than the server's seed={served['seed']}, but "
+            "setting='homogeneous' needs one encoder for all: leave the seed out"
         )
     return c, c.replace(env=served["env"], seed=served["seed"])
 
 
 def check_client(file: str) -> None:
-    """What can be said of a client's file before it meets the server."""
+    """Check a client's file of settings before it connects; "" stands for no file."""
     if file:
         resolve({}, file)
-    assert set(SERVERS) | set(PUBLIC) | set(DEFAULT) <= FIELDS.keys()
+    assert set(SERVER_ONLY) | set(PUBLIC) | set(OVERRIDABLE) <= FIELDS.keys()

@@ -1,7 +1,8 @@
-"""Flower's SuperLink, of which other machines see the part that is for nodes: `python -m fedqhd.deploy.superlink`.
+"""Flower's SuperLink with a guard, `python -m fedqhd.deploy.superlink`: other machines reach only the part for nodes.
 
-It serves everything on one port: what nodes need, and what starts runs, registers nodes' keys and talks to the
-server's own program. Whoever could reach the latter could run programs of their own on every machine of the federation.
+The SuperLink serves everything on one port: the interface for nodes, and the one that starts runs, registers keys of
+nodes and talks to the server's program. Anyone who reached the latter could run programs on every machine of the
+federation.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ App = Callable[[Scope, Channel, Channel], Awaitable[None]]
 
 
 def same_machine(scope: Scope) -> bool:
-    """Whether a request comes from where it goes to. No other machine can hold a connection under these addresses."""
+    """Tell whether a request comes from this machine. No other machine can hold a connection with these addresses."""
     client, server = (scope.get(side) or ("",) for side in ("client", "server"))
     return bool(client[0]) and (client[0] == server[0] or ip_address(client[0]).is_loopback)
 
 
 def guarded(app: App) -> App:
-    """The same service, but other machines get nothing of it except what is for nodes."""
+    """Return the service with a guard that answers other machines 403 unless the request is one of a node."""
 
     async def guard(scope: Scope, receive: Channel, send: Channel) -> None:
         if scope["type"] == "lifespan" or FOR_NODES.fullmatch(scope["path"]) or same_machine(scope):
@@ -43,13 +44,21 @@ def guarded(app: App) -> App:
 
 
 def secured(keys: ServerKeys) -> list[str]:
-    """What it is started with to encrypt, and to know its nodes."""
+    """Return the arguments that make the SuperLink encrypt connections and authenticate nodes."""
     files = {"ca-certfile": keys.ca, "certfile": keys.certificate, "keyfile": keys.key}
     return [*(f"--ssl-{name}={path}" for name, path in files.items()), "--enable-supernode-auth"]
 
 
 def register(address: str, keys: ServerKeys) -> str:
-    """Make the clients known to the SuperLink by their keys, which serves no other nodes then: NODE:CLIENT, ..."""
+    """Register the clients' public keys with the SuperLink, so that it serves no other nodes.
+
+    Args:
+        address: The address of the SuperLink, HOST:PORT.
+        keys: The server's keys.
+
+    Returns:
+        The node id of each client, as "NODE:CLIENT NODE:CLIENT ...".
+    """
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
     from flwr.proto.control_pb2 import RegisterNodeRequest
     from flwr.supercore.control import ControlHttpClient
@@ -67,6 +76,7 @@ def register(address: str, keys: ServerKeys) -> str:
 
 
 def main() -> None:
+    """Run Flower's SuperLink with `guarded` around its service."""
     from flwr.superlink.cli.flower_superlink import flower_superlink
 
     serve = uvicorn.run

@@ -1,4 +1,4 @@
-"""Where clients live."""
+"""Engines: where clients live, in this process or in others."""
 
 from fedqhd.engines.local import LocalEngine
 from fedqhd.engines.process import ProcessEngine, cores

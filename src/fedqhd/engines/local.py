@@ -1,4 +1,4 @@
-"""All clients in this process, one after the other."""
+"""The local engine: all clients live in this process and take turns."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ T = TypeVar("T")
 
 
 def state_of(client: LocalClient) -> Payload:
+    """Return the state of a client with its number before each name, as CLIENT/NAME."""
     return {f"{client.index}/{name}": v for name, v in client.state().items()}
 
 
 def restore_from(arrays: Payload, client: LocalClient) -> None:
+    """Restore a client from its arrays among those of all clients, which are named CLIENT/NAME."""
     client.restore(under(arrays, f"{client.index}/"))
 
 
 class Reachable:
-    """Checkpoints, for an engine that can call a function on each of its clients."""
+    """Adds `state` and `restore` to an engine that can call a function on each of its clients."""
 
     each: Callable[..., list[Any]]
 
@@ -34,12 +36,21 @@ class Reachable:
 
 
 class LocalEngine(Reachable):
+    """Plays the clients in this process, one after the other."""
+
     def __init__(
         self,
         clients: Sequence[LocalClient],
         federation: Federation,
         on_episode: Callable[[Episode], None] = ignore,
     ) -> None:
+        """Take over the clients; `close` closes their environments.
+
+        Args:
+            clients: The clients, in any order.
+            federation: What they report and install.
+            on_episode: Called after each training episode.
+        """
         self.clients = sorted(clients, key=lambda c: c.index)
         self.federation = federation
         self.on_episode = on_episode

@@ -1,4 +1,4 @@
-"""Clients in worker processes, one a core. They live there: only teachers, replies and episodes travel."""
+"""The process engine: clients live in worker processes, one per core. Only teachers, replies and episodes travel."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from fedqhd.engines.local import Reachable
 T = TypeVar("T")
 Tell = Callable[[Episode], None]
 Task = Callable[[LocalClient, Federation, Tell], Any]
-"""What a worker does with each of its clients, its own copy of the federation, and whom it tells of episodes."""
+"""(client, the worker's copy of the federation, callback for episodes) -> the result for this client."""
 
 GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+"""What a pipe raises when the process at its other end has ended."""
 PATIENCE = 5.0
 """Seconds that a worker has to end by itself."""
 STEP = 10_000
-"""Weights whose learning takes about as long as all else in a step: less on CartPole, more on LunarLander."""
+"""The fixed cost of a step, as the number of weights that are updated in the same time. It is lower on CartPole and
+higher on LunarLander."""
 
 
 def cores() -> int:
-    """Cores that this process may use; 1 where processes cannot be forked."""
+    """Return the number of cores that this process may use; 1 on systems without fork."""
     if "fork" not in multiprocessing.get_all_start_methods():
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -53,11 +55,11 @@ def _apply(f: Callable[[LocalClient], T], client: LocalClient, federation: Feder
 def _work(
     clients: Sequence[LocalClient], federation: Federation, pipe: Connection, others: Sequence[Connection]
 ) -> None:
-    """A worker's life: tasks in; episodes, results and errors out; the end with the parent's end of the pipe."""
-    # Fork leaves the ends of other pipes open here, which would keep a worker waiting for a parent that is gone.
+    """Run a worker: receive tasks, send episodes, results and errors, and return when the parent closes the pipe."""
+    # A forked worker inherits the ends of other pipes. If they stayed open, it would not notice the parent's death.
     for end in others:
         end.close()
-    # Ctrl-C is the parent's to answer.
+    # The parent handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
@@ -84,16 +86,22 @@ class _Worker(NamedTuple):
     clients: tuple[int, ...]
 
     def fate(self) -> str:
-        """How it died, and whom it took along."""
+        """Describe how the worker ended and which clients it held."""
         self.process.join(PATIENCE)
         code = self.process.exitcode
         how = f"by signal {-code}" if code and code < 0 else f"with exit code {code}"
         return f"the worker process of clients {', '.join(map(str, self.clients))} ended {how}"
 
 
-def shared_out(clients: Sequence[LocalClient], workers: int) -> list[list[LocalClient]]:
-    """Clients for each worker: the dearest first, each to who has least to do. With different encoders a step of one
-    client may cost several times a step of another."""
+def assign_clients(clients: Sequence[LocalClient], workers: int) -> list[list[LocalClient]]:
+    """Distribute clients over workers so that all have about the same load.
+
+    With different encoders, a step of one client may cost several times a step of another. The most expensive clients
+    are assigned first, each to the worker with the least load so far.
+
+    Returns:
+        The clients of each worker, in client order.
+    """
     shares: list[list[LocalClient]] = [[] for _ in range(workers)]
     load = [0] * workers
     cost = {c.index: STEP + sum(v.size for v in c.agent.params().values()) for c in clients}
@@ -105,7 +113,7 @@ def shared_out(clients: Sequence[LocalClient], workers: int) -> list[list[LocalC
 
 
 class ProcessEngine(Reachable):
-    """The same rounds as in one process, to the bit: each client computes what it would there."""
+    """Plays the clients in worker processes, with bit-identical results to `LocalEngine`."""
 
     def __init__(
         self,
@@ -114,17 +122,26 @@ class ProcessEngine(Reachable):
         on_episode: Tell = ignore,
         workers: int | None = None,
     ) -> None:
+        """Fork the workers, each with its own copies of its clients.
+
+        Args:
+            clients: The clients, in any order. The caller's objects do not change when their copies learn.
+            federation: What they report and install.
+            on_episode: Called in this process after each training episode.
+            workers: The number of processes; by default one per core, and never more than there are clients.
+        """
         self.on_episode = on_episode
         self._workers: list[_Worker] = []
         self._cpu: dict[int, float] = {}
         fork = multiprocessing.get_context("fork")
         ours: list[Connection] = []
-        for share in shared_out(clients, min(workers or cores(), len(clients))):
+        for share in assign_clients(clients, min(workers or cores(), len(clients))):
             our_end, worker_end = fork.Pipe()
             ours.append(our_end)
             process = fork.Process(target=_work, args=(share, federation, worker_end, [*ours]), daemon=True)
             with warnings.catch_warnings():
-                # Python warns of forking beside threads; those of BLAS hold no lock here and are made anew there.
+                # Python warns about forking a process with threads. Those of BLAS hold no lock at this point, and the
+                # worker creates its own.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             worker_end.close()
@@ -137,14 +154,14 @@ class ProcessEngine(Reachable):
         self._do(partial(_install, teacher))
 
     def each(self, f: Callable[[LocalClient], T]) -> list[T]:
-        """f of every client, where it lives; f and its results must pickle."""
+        """Return f(client) for every client, computed in its worker; f and its results must be picklable."""
         return self._do(partial(_apply, f))
 
     def cpu_seconds(self) -> float:
         return process_time() + sum(self._cpu.values())
 
     def _do(self, task: Task, clients: Sequence[int] | None = None) -> list[Any]:
-        """The results, ordered by client."""
+        """Run a task on the given clients, or on all, and return the results in client order."""
         results: dict[int, Any] = {}
         busy = {}
         for worker in self._workers:

@@ -1,4 +1,4 @@
-"""What clients and server exchange."""
+"""What clients and server exchange, and how the server combines it."""
 
 from fedqhd.federation.aggregate import RULES, Rule, rule_of, weighted_mean
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile

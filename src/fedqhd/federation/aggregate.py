@@ -1,7 +1,7 @@
-"""The rule by which the server makes one payload of many replies.
+"""Aggregation rules: how the server combines the replies of many clients into one payload.
 
-A `Rule` says whose replies count and what is made of them. `rule_of` finds it by name, once for a run: the server asks
-it whom to believe, and the federation combines by it.
+A `Rule` decides which replies count and how they are combined. `rule_of` looks it up by name, once per run: the server
+uses it to select replies, the federation to combine them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ from fedqhd.federation.location import (
 )
 
 Combine = Callable[[Sequence[Reply], str], Array]
-"""(replies, name) -> what the server makes of the arrays of that name."""
+"""(replies, name) -> the aggregate of the arrays of that name."""
 Select = Callable[[Sequence[Array]], Array]
-"""Arrays (N, ...) of N clients -> which of the clients count, (N,)."""
+"""Arrays (N, ...), each with one row per client -> a boolean mask (N,) of the clients that count."""
 
 
 def stack(replies: Sequence[Reply], name: str) -> Array:
-    """(N, ...) in client order and double precision."""
+    """Stack the arrays of that name, (N, ...), in client order and double precision.
+
+    Raises:
+        FedQHDError: If there are no replies, if the shapes differ, or if an array is not finite.
+    """
     if not replies:
         raise FedQHDError("no client replied: there is nothing to average")
     ordered = sorted(replies, key=lambda r: r.client)
@@ -39,7 +43,7 @@ def stack(replies: Sequence[Reply], name: str) -> Array:
         value = reply.payload[name]
         if value.shape != first.payload[name].shape:
             raise FedQHDError(
-                f"client {reply.client} sent {name} of shape {value.shape}, client {first.client} of "
+                f"client {reply.client} sent {name} of shape {value.shape}, but client {first.client} sent "
                 f"{first.payload[name].shape}"
             )
         if not np.isfinite(value).all():
@@ -49,14 +53,17 @@ def stack(replies: Sequence[Reply], name: str) -> Array:
 
 
 def weighted_mean(replies: Sequence[Reply], name: str) -> Array:
-    """sum_i pi_i P_i over the clients that replied, pi normalised over them.
+    """Return sum_i pi_i P_i over the clients that replied, with the weights pi normalised over them.
 
-    Summed in client order and double precision, since the bits of a sum depend on its order.
+    The sum is taken in client order and double precision, because its bits depend on the order.
+
+    Raises:
+        FedQHDError: If a weight is negative or all are 0, or if `stack` refuses the arrays.
     """
     P = stack(replies, name)
     total = float(sum(r.weight for r in replies))
     if not (np.isfinite(total) and total > 0 and all(r.weight >= 0 for r in replies)):
-        raise FedQHDError(f"the clients' weights {[r.weight for r in replies]} must be at least 0, and not all 0")
+        raise FedQHDError(f"the clients' weights {[r.weight for r in replies]} must be at least 0 and not all 0")
     mean = np.zeros(P.shape[1:], P.dtype)
     for row, reply in zip(P, sorted(replies, key=lambda r: r.client), strict=True):
         mean += reply.weight / total * row
@@ -64,7 +71,10 @@ def weighted_mean(replies: Sequence[Reply], name: str) -> Array:
 
 
 def by_rows(rule: Callable[[Array], Array]) -> Combine:
-    """A rule on real rows (N, d) -> (d,) as one on replies. One client, one vote: weights are only claimed."""
+    """Turn a rule on real rows, (N, d) -> (d,), into a rule on replies.
+
+    Every client with a positive weight has one vote, because a weight is only what the client claims.
+    """
 
     def combine(replies: Sequence[Reply], name: str) -> Array:
         P = stack([r for r in replies if r.weight > 0] or replies, name)
@@ -73,38 +83,46 @@ def by_rows(rule: Callable[[Array], Array]) -> Combine:
     return combine
 
 
-def own_combine(name: str) -> Combine:
-    """What a user's own function `module:name` of the clients' rows (N, d), which gives (d,), makes of replies."""
+def user_combine(name: str) -> Combine:
+    """Load the user's own rule `module:name`, a function that maps the clients' rows (N, d) to one row (d,).
+
+    What it returns is checked in every round.
+    """
     rule = named.load(name, "aggregate")
     if not callable(rule):
-        raise FedQHDError(f"aggregate={name!r} is a {type(rule).__name__}: a function of rows (N, d) is needed")
+        raise FedQHDError(f"aggregate={name!r} is a {type(rule).__name__}: it must be a function of rows (N, d)")
 
     def checked(P: Array) -> Array:
-        made = np.asarray(rule(P.copy()))
-        if made.shape != P.shape[1:] or made.dtype.kind not in "iuf" or not np.isfinite(made).all():
+        combined = np.asarray(rule(P.copy()))
+        if combined.shape != P.shape[1:] or combined.dtype.kind not in "iuf" or not np.isfinite(combined).all():
             raise FedQHDError(
-                f"aggregate={name!r} makes {made.dtype} of shape {made.shape} of rows {P.shape}: finite numbers of "
-                f"shape {P.shape[1:]} are needed"
+                f"aggregate={name!r} returned {combined.dtype} of shape {combined.shape} for rows {P.shape}: it must "
+                f"return finite numbers of shape {P.shape[1:]}"
             )
-        return made.astype(np.float64)
+        return combined.astype(np.float64)
 
     return by_rows(checked)
 
 
 class Rule(NamedTuple):
-    """Whose replies count, and what is made of those that do."""
+    """Which replies count, and how those that count are combined."""
 
     name: str
     combine: Combine = weighted_mean
     select: Select | None = None
-    """None: all count."""
+    """None means that all replies count."""
 
-    def counting(self, replies: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[bool]:
-        """Whether each of the replies counts, judged by the arrays that clients vote on."""
+    def accepted(self, replies: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[bool]:
+        """Tell for each reply whether it counts.
+
+        Args:
+            replies: Valid replies of one round, at least one.
+            expects: The format of a reply. Only arrays with `votes` are compared; None compares all of them.
+        """
         names = [n for n in replies[0].payload if expects is None or expects[n].votes]
         if self.select is None or not names:
             return [True] * len(replies)
-        return [bool(kept) for kept in self.select([stack(replies, name) for name in names])]
+        return [bool(counts) for counts in self.select([stack(replies, name) for name in names])]
 
 
 MEAN = Rule("mean")
@@ -122,9 +140,13 @@ RULES: Mapping[str, Rule] = {
 
 
 def rule_of(name: str) -> Rule:
-    """The rule of this name; `module:function` is one of the user's own."""
+    """Return the rule with this name: one of `RULES`, or `module:function` for the user's own.
+
+    Raises:
+        FedQHDError: If the name is unknown or the user's function cannot be loaded.
+    """
     if ":" in name:
-        return Rule(name, own_combine(name))
+        return Rule(name, user_combine(name))
     if name not in RULES:
         raise FedQHDError(
             f"aggregate={name!r} is unknown{nearest(name, RULES)}: choose from {', '.join(RULES)} or give module:name"

@@ -1,4 +1,4 @@
-"""What clients that solve by least squares can exchange beyond their model: certainty, or the equations themselves."""
+"""Federations of least-squares clients, which can also exchange their uncertainty or their normal equations."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ from fedqhd.linalg.normal import Factors
 
 
 class Solver(Agent, Protocol):
-    """An agent that knows its normal equations."""
+    """An agent that knows its normal equations. `low` and `high` are the lowest and the highest return it has seen."""
 
     low: float
     high: float
 
-    def uncertainty(self, states: Array) -> Array: ...
-    def statistics(self) -> tuple[Array, Array]: ...
+    def uncertainty(self, states: Array) -> Array:
+        """Return the share of the prior variance that remains at each state and action, (B, A), in (0, 1]."""
+        ...
+
+    def statistics(self) -> tuple[Array, Array]:
+        """Return X_a^T X_a, (A, p, p), and X_a^T (y - X_a W_a), (p, A), for all actions a."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
 class PrecisionCompile(AnchorCompile):
-    """Algorithm 2 with a teacher that listens, at each anchor and action, to those who know:
+    """Algorithm 2 with a precision-weighted mean at each anchor and action:
 
-    Q_bar = sum_i pi_i Q_i / v_i / sum_i pi_i / v_i, v_i the share of prior variance that client i's data has left.
+    Q_bar = (sum_i pi_i Q_i / v_i) / (sum_i pi_i / v_i),
+
+    where v_i is the share of the prior variance that remains after client i has seen its data.
     """
 
     @property
@@ -42,7 +49,7 @@ class PrecisionCompile(AnchorCompile):
 
     def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
         shape = (len(self.anchors), self.actions)
-        # A precision is at least 1 up to rounding. It is a claim that nobody can check, so it has no vote.
+        # A precision is at least 1 up to rounding. Nobody can check it, so it does not vote.
         return {"Q": Expected(shape, "f"), "precision": Expected(shape, "f", least=0.5, votes=False)}
 
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
@@ -52,17 +59,18 @@ class PrecisionCompile(AnchorCompile):
 
 @dataclass(frozen=True, eq=False)
 class NormalExchange:
-    """Clients with one encoder send X_a^T X_a and X_a^T (y - X_a W_a) in place of W, and the server makes the sweep
+    """Clients with one encoder send X_a^T X_a and X_a^T (y - X_a W_a) along with W, and the server computes the sweep
 
     W_a <- W_a + rho (sum_i X_a^T X_a + lam I)^-1 sum_i X_a^T (y - X_a W_a),
 
-    which is the sweep of one client that has the data of all. One sweep an exchange: y needs the new W.
+    which is the sweep of a single client that has everyone's data. There is one sweep per exchange, because the targets
+    y depend on the new W.
     """
 
     lam: float
     rho: float
     like: Payload | None = None
-    """Arrays that look like the clients' parameters, where that is known."""
+    """Arrays with the shapes and types of the clients' parameters; None if these are not known."""
 
     def start(self) -> Payload:
         return {}
@@ -77,7 +85,7 @@ class NormalExchange:
             return None
         W = self.like["W"]
         p, A = real_view(np.asfortranarray(W)).shape[::-1]
-        # Sums grow with what a client has met: that one differs from another's says nothing about who lies.
+        # Sums grow with the data of a client, so their differences do not show who lies.
         shapes: dict[str, tuple[int, ...]] = {"G": (A, p, p), "b": (p, A), "range": (2,)}
         arrays = {name: Expected(shape, "f", votes=False) for name, shape in shapes.items()}
         return {**arrays, "W": Expected(W.shape, W.dtype.kind, votes=False)}
@@ -88,10 +96,10 @@ class NormalExchange:
             change = self.rho * Factors(G, self.lam).solve(b)
         except np.linalg.LinAlgError:
             raise FedQHDError(
-                f"the clients' normal equations cannot be solved: a client sent no sum of squares, or "
-                f"fit_lam={self.lam:g} is too small"
+                f"the clients' normal equations cannot be solved: a client sent a matrix that is not a sum of squares, "
+                f"or fit_lam={self.lam:g} is too small"
             ) from None
-        # All have the same W, from the last round; the median is that W, whatever a few may claim.
+        # All clients have the same W from the last round; the median is that W, even if a few clients lie about it.
         W = np.array(RULES["median"].combine(replies, "W"), order="F")
         W = W.astype(np.result_type(W, np.float64))
         real_view(W)[:] += change.T

@@ -17,21 +17,21 @@ class ThroughAnchors(Protocol):
     """A federation whose teacher is Q_bar at anchors."""
 
     def anchors_of(self, teacher: Payload) -> Array:
-        """The anchors at which this teacher was made."""
+        """Return the anchors (m, n) at which this teacher was computed."""
         ...
 
     @property
     def is_mean(self) -> bool:
-        """Whether the teacher is one weighted mean of the clients' functions, and so defined at every state."""
+        """Whether the teacher is one weighted mean of the clients' functions and therefore defined at every state."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ParameterAverage:
-    """Algorithm 1. One encoder: W <- sum_i pi_i W_i, which is exact, since Q is linear in W."""
+    """Algorithm 1 for clients with one encoder: W <- sum_i pi_i W_i, which is exact because Q is linear in W."""
 
     like: Payload | None = None
-    """Arrays that look like the clients' parameters, where that is known."""
+    """Arrays with the shapes and types of the clients' parameters; None if these are not known."""
     combine: Combine = weighted_mean
 
     def start(self) -> Payload:
@@ -46,7 +46,7 @@ class ParameterAverage:
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         if len({r.fingerprint for r in replies}) > 1:
             raise FedQHDError(
-                "the clients' encoders differ: their weights cannot be averaged, only their values on anchors"
+                "the clients' encoders differ: their weights cannot be averaged, only their values at anchors"
             )
         return state, {name: self.combine(replies, name) for name in replies[0].payload}
 
@@ -56,15 +56,17 @@ class ParameterAverage:
 
 @dataclass(frozen=True, eq=False)
 class AnchorCompile:
-    """Algorithm 2. Different encoders: Q_bar = sum_i pi_i Q_i on the anchors, then each client
-    compiles Q_bar into its own features with one ridge solve."""
+    """Algorithm 2 for clients with different encoders: the server computes Q_bar = sum_i pi_i Q_i at the anchors, and
+    each client compiles Q_bar into its own features with one ridge solve."""
 
     anchors: Array
+    """Scaled states, (m, n)."""
     actions: int | None = None
+    """The number of actions A; None accepts any."""
     combine: Combine = weighted_mean
 
     def at(self, anchors: Array) -> Self:
-        """The same exchange at other anchors."""
+        """Return the same exchange at other anchors (m, n)."""
         return replace(self, anchors=anchors)
 
     def anchors_of(self, teacher: Payload) -> Array:
@@ -91,9 +93,10 @@ class AnchorCompile:
 
 
 def choose(terms: Terms, otherwise: Federation, combine: Combine = weighted_mean) -> Federation:
-    """Algorithm 1 whenever all encoders are the same: through anchors it would not be recovered exactly.
+    """Return Algorithm 1 if all clients have the same encoder and a readout W, `otherwise` if not.
 
-    Only for a readout: networks of one shape share a fingerprint, but averaging their parameters does not average
-    their Q."""
+    Algorithm 1 is exact, and an exchange through anchors would only approximate it. Networks are excluded: those of one
+    shape share a fingerprint, but averaging their parameters does not average their Q.
+    """
     linear = terms.like.keys() == {"W"}
-    return ParameterAverage(terms.like, combine) if terms.alike and linear else otherwise
+    return ParameterAverage(terms.like, combine) if terms.same_encoder and linear else otherwise

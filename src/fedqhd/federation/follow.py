@@ -1,4 +1,4 @@
-"""Anchors that move: the server plays the policy it teaches, and asks about the states which that meets."""
+"""Anchors that follow the teacher: the server plays the teacher's policy and uses the states it visits as anchors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from fedqhd.envs.public import Public
 from fedqhd.envs.rollouts import states_met
 
 TEACHER_EPSILON = 0.1
-"""Exploration of the teacher's policy while it looks for anchors, so that they lie around its path too."""
+"""Exploration rate of the teacher's policy during the rollout, so that some anchors lie off its greedy path."""
 TEACHER_STEPS = 1
-"""Steps that it plays for each anchor; half of the anchors are states met in them."""
+"""Environment steps of the rollout per anchor; half of the new anchors are sampled from the states it visits."""
 
 
 def teacher_rollout(c: Config, public: Public) -> Callable[[Array, Array, int], Array]:
-    """(anchors, Q_bar, episodes played) -> the next anchors: half of them as before, so that what the teacher does not
-    do any more is not forgotten at once, and half states that the policy of Q_bar meets.
+    """Return the function (anchors (m, n), Q_bar (m, A), episodes played) -> the next anchors (m, n).
 
-    The server plays as a client would: Q_bar compiled into an encoder of its own, of the clients' middle dimension,
-    since its factorisation at every new set of anchors would cost as much as that of the largest client.
+    Half of the next anchors are sampled from the old ones, so that the clients do not forget at once what the teacher
+    no longer does; the other half are states that the policy of Q_bar visits.
+
+    To play, the server compiles Q_bar into an encoder of its own, as a client would. That encoder has the median
+    dimension of the clients, because it is factorised anew for every set of anchors, which would cost as much as the
+    largest client if it were as large.
     """
     scaler, dims = public.scaler, sorted(c.dims)
     drawn = rng.generator(c.seed, rng.PUBLIC, "server")

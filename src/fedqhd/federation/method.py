@@ -1,4 +1,4 @@
-"""What a method says about itself: its name, its settings, its agents, what they exchange, and what it cannot do."""
+"""The base class of methods. A method defines its settings, its clients' agents and what these exchange."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from fedqhd.federation.wrappers.settings import WRAPPERS
 Values = Mapping[str, Any]
 """Settings by name, before it is known which of them matter."""
 PARTS = ("start", "report", "expects", "aggregate", "install")
-"""What a federation can do: the methods of `fedqhd.core.protocols.Federation`."""
+"""The methods that `fedqhd.core.protocols.Federation` requires."""
 
 
 READOUTS = tuple(kind.name for kind in LEARNERS.all() if kind.encodes)
-"""The learners of a readout, which methods named for them may have."""
+"""The names of the learners that train a readout on an encoder."""
 
 
 class Style(NamedTuple):
-    """How a method is drawn in charts, and where it stands among the others."""
+    """How charts draw a method, and its place among the others."""
 
     color: str = "#888888"
     dash: tuple[float, ...] = ()
-    """Lengths of lines and gaps; () is a solid line."""
+    """Alternating lengths of dashes and gaps; () is a solid line."""
     width: float = 1.5
     rank: int = 100
-    """Its place in tables: low numbers come first."""
+    """The position in tables; low numbers come first."""
 
 
 @dataclass(frozen=True)
 class LearnerSettings(Settings):
-    """How clients with a readout learn."""
+    """How clients learn their readout."""
 
     title: ClassVar[str] = "run"
 
@@ -52,41 +52,44 @@ class LearnerSettings(Settings):
 
 
 class Method:
-    """The base of all methods. Yours is a subclass with a `federation`, chosen by `--method module:Class`."""
+    """The base class of all methods.
+
+    To add a method, write a subclass with a `federation` and choose it with `--method module:Class`.
+    """
 
     name: ClassVar[str] = ""
     Settings: ClassVar[SettingsType] = LearnerSettings
-    """The settings of this method itself; those of its learners and encoders are theirs."""
+    """The settings of the method itself, without those of its learners and encoders."""
     style: ClassVar[Style] = Style()
     pooled: ClassVar[bool] = False
-    """Whether it is one agent that learns from the environments of all clients: an oracle."""
+    """Whether a single agent learns from the environments of all clients, as an oracle does."""
     federated: ClassVar[bool] = True
     """Whether clients exchange anything."""
     wrappers: ClassVar[tuple[SettingsType, ...]] = WRAPPERS
-    """What can be wrapped around its federation."""
-    possible: ClassVar[tuple[str, ...]] = ("homogeneous", "heterogeneous")
-    """The settings that it can run in."""
+    """The settings classes of the wrappers that its federation supports."""
+    supported_settings: ClassVar[tuple[str, ...]] = ("homogeneous", "heterogeneous")
+    """The values of `setting` that it can run with."""
     seeds: ClassVar[int] = 5
-    """Seeds that the main table reports."""
+    """The number of seeds that the main table reports."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    # What matters to it.
+    # Which settings matter to the method.
 
     @classmethod
     def learners(cls, values: Values) -> list[type[Learner]]:
-        """The kinds of agents that its clients have, each once."""
+        """Return the learner classes of its clients, each once."""
         return [LEARNERS.find(values["learner"])]
 
     @classmethod
     def uses_anchors(cls, values: Values) -> bool:
-        """Whether values at anchors are exchanged."""
+        """Tell whether clients exchange values at anchors."""
         return False
 
     @classmethod
     def parts(cls, values: Values) -> list[SettingsType]:
-        """The classes whose settings matter to a run with these values."""
+        """Return the settings classes that matter to a run with these values."""
         found: list[SettingsType] = [cls.Settings]
         if not cls.pooled:
             found.append(ParticipationSettings)
@@ -101,22 +104,25 @@ class Method:
 
     @classmethod
     def fields(cls, values: Values) -> dict[str, dataclasses.Field[Any]]:
-        """The settings that matter to a run with these values, by name."""
+        """Return the settings that matter to a run with these values, by name."""
         fields = fields_of(*cls.parts(values))
         compiling = {name for learner in cls.learners(values) for name in fields_of(learner.Fit)}
         return {name: f for name, f in fields.items() if cls.uses_anchors(values) or name not in compiling}
 
     @classmethod
     def table_names(cls, values: Values) -> list[str]:
-        """Tables of a settings file that concern it, the most particular last."""
+        """Return the names of the tables in a settings file that apply to the method, the most specific last."""
         return [values["setting"], *(learner.name for learner in cls.learners(values)[:1]), cls.name]
 
     @classmethod
     def source(cls, setting: str) -> tuple[str, str]:
-        """(method, setting) whose runs and tuned settings are those of this one."""
+        """Return the (method, setting) whose runs and tuned settings also serve this method in `setting`.
+
+        It is another pair if both would compute the same numbers.
+        """
         return cls.name, setting
 
-    # What it is made of.
+    # The parts of the method.
 
     @property
     def clients(self) -> range:
@@ -124,20 +130,24 @@ class Method:
         return range(1 if self.pooled else self.config.clients)
 
     def sites(self, client: int) -> Sequence[int]:
-        """The clients whose environments an agent plays in."""
+        """Return the clients in whose environments this client's agent plays."""
         return range(self.config.clients) if self.pooled else [client]
 
     def learner(self, client: int) -> tuple[type[Learner], dict[str, Any]]:
-        """The kind of a client's agent, and options for making it."""
+        """Return the learner class of a client and the options for its `make`."""
         return self.learners(self.config.values)[0], {}
 
     @property
     def learner_name(self) -> str:
-        """For the record of a run."""
+        """The name of the learner in the summary of a run."""
         return str(self.config.get("learner", self.learners(self.config.values)[0].name))
 
     def agent(self, client: int, public: Public) -> Agent:
-        """The agent of a client."""
+        """Make the agent of a client.
+
+        Raises:
+            FedQHDError: If the agent lacks a part of the `Agent` protocol.
+        """
         kind, options = self.learner(client)
         agent = kind.make(self.config, client, public, self.pooled, **options)
         check_agent(agent, kind.name or kind.__name__)
@@ -149,28 +159,38 @@ class Method:
         return rule_of(self.config.get("aggregate", "mean"))
 
     def federation(self, terms: Terms, public: Public) -> Federation:
-        """What the clients exchange.
+        """Make the federation, which defines what clients and server exchange.
 
         Args:
-            terms: What all clients are together, as far as it decides what they exchange.
-            public: What all clients share.
+            terms: What the server knows of the clients as a group, as far as it decides what they exchange.
+            public: What all clients share: the scaler, the anchors and the number of actions.
         """
-        raise FedQHDError(f"method={self.config.method!r} has no federation(terms, public): say what is exchanged")
+        raise FedQHDError(f"method={self.config.method!r} has no federation(terms, public): define what is exchanged")
 
-    # What it cannot do, and what a tuner may vary.
+    # What the method cannot be combined with, and what the tuner varies.
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
-        """Refuse what this method cannot be combined with."""
-        need(c.setting in cls.possible, "setting", f"method={c.method} runs with {' or '.join(cls.possible)}")
+        """Refuse settings that this method cannot be combined with.
+
+        Args:
+            c: The settings of the run.
+            need: Called as `need(condition, setting, rule)`; raises an error that states the rule if the condition is
+                false.
+        """
+        need(
+            c.setting in cls.supported_settings,
+            "setting",
+            f"method={c.method} runs with {' or '.join(cls.supported_settings)}",
+        )
         need(c.get("weights") != "precision", "weights",
-             "only method=fedqhd with a learner such as least-squares knows how certain it is")  # fmt: skip
+             "it needs method=fedqhd and a learner that knows its uncertainty, such as least-squares")  # fmt: skip
         need(c.get("exchange", "model") == "model", "exchange",
-             "normal equations add up for method=fedqhd with learner=least-squares and one encoder")  # fmt: skip
+             "normal equations need method=fedqhd with learner=least-squares and one encoder")  # fmt: skip
 
     @classmethod
-    def other_exchange(cls, c: Config) -> dict[str, Any]:
-        """Another way to exchange, which the tuner tries: more often, or less often where that is often already."""
+    def tuning_variant(cls, c: Config) -> dict[str, Any]:
+        """Return the settings that the tuner tries as an alternative: here, rounds of 10 episodes, or of 5 instead."""
         return {"round_episodes": 10 if c.round_episodes != 10 else 5}
 
 
@@ -178,15 +198,15 @@ METHODS: Registry[Method] = Registry("method", "fedqhd.federation.methods", Meth
 
 
 def method_of(c: Config) -> Method:
-    """The method of a run."""
+    """Return the method that the settings of a run name."""
     return METHODS.find(c.method)(c)
 
 
 def check_federation(federation: Any, name: str) -> None:
-    """Refuse, before training, a federation of the user's own that lacks a part of the protocol."""
+    """Raise FedQHDError if a federation lacks a method of the protocol, so that a run fails before training."""
     for part in PARTS:
         if not callable(getattr(federation, part, None)):
             raise FedQHDError(
-                f"method={name!r} makes a {type(federation).__name__} that lacks the method {part}() of "
-                "fedqhd.core.protocols.Federation"
+                f"method={name!r} makes a {type(federation).__name__} that lacks the method {part}(): a federation "
+                f"needs {', '.join(PARTS)}"
             )

@@ -1,6 +1,6 @@
-"""Algorithm 2 with anchors that are not settled before the run: states that clients met, or that the teacher meets.
+"""Algorithm 2 with anchors that are not fixed before the run: states that the clients or the teacher's policy visited.
 
-Which anchors come next is part of the server's state; the teacher carries those that the clients need.
+The server's state holds the next anchors, and the teacher carries the anchors that the clients need.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from fedqhd.federation.fedqhd import AnchorCompile
 
 @dataclass(frozen=True, eq=False)
 class VisitedAnchors:
-    """Algorithm 2 with anchors that the clients met in training: opt-in, since it shares states.
+    """Algorithm 2 with anchors that the clients visited in training. It is opt-in, because it shares states.
 
-    The first exchange gathers the anchors, each client giving its part of the m; those after it are
-    Algorithm 2, with the anchors beside Q_bar, so that a client who joins or resumes has them.
+    The first exchange collects the anchors: each client sends its share of the m states. Later exchanges are
+    Algorithm 2; the anchors travel with Q_bar, so that a client that joins late or resumes has them.
     """
 
     m: int
-    """How many anchors all clients give together."""
+    """The number of anchors that all clients send together."""
     clients: int
     n: int
     """The number of state variables."""
@@ -70,10 +70,13 @@ class VisitedAnchors:
 
 @dataclass(frozen=True, eq=False)
 class TeacherAnchors:
-    """Algorithm 2 with anchors that follow the teacher: after each exchange, the states that its policy meets in the
-    server's own copy of the environment. They are where the clients will soon be, and no client's states.
+    """Algorithm 2 with anchors that follow the teacher.
 
-    Q_bar is compiled at the anchors that it was made for; the next report is about the next anchors.
+    After each exchange, the server plays the teacher's policy in its own copy of the environment and uses the states it
+    visits. The clients will soon visit similar states, and no client shares its own.
+
+    A client compiles Q_bar at the anchors where it was computed (`anchors` in the teacher); its next report is about
+    the following ones (`next`).
     """
 
     inner: AnchorCompile
@@ -88,7 +91,7 @@ class TeacherAnchors:
         return self.inner.is_mean
 
     def _next(self, teacher: Payload | None) -> AnchorCompile:
-        """The exchange that follows a teacher."""
+        """Return the exchange that follows a teacher; None stands for the start of the run."""
         return self.inner if teacher is None else self.inner.at(teacher["next"])
 
     def start(self) -> Payload:
@@ -102,10 +105,10 @@ class TeacherAnchors:
 
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         anchors = state["anchors"]
-        _, made = self.inner.at(anchors).aggregate({}, replies)
+        _, teacher = self.inner.at(anchors).aggregate({}, replies)
         episodes = 1 + max(e.episode for r in replies for e in r.episodes)
-        following = self.rollout(anchors, made["Q"], episodes)
-        return {"anchors": following}, {"anchors": anchors, **made, "next": following}
+        following = self.rollout(anchors, teacher["Q"], episodes)
+        return {"anchors": following}, {"anchors": anchors, **teacher, "next": following}
 
     def install(self, client: Client, teacher: Payload) -> None:
         self.inner.at(teacher["anchors"]).install(client, teacher)

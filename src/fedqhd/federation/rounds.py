@@ -1,4 +1,4 @@
-"""The one loop that every method and every engine shares."""
+"""The training loop that all methods and engines share."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fedqhd.federation.server import Server
 
 
 class Round(NamedTuple):
-    """What came of round k."""
+    """The result of round k."""
 
     k: int
     replies: list[Reply]
-    """All that was played in it, whether or not it counted."""
+    """All replies of the round, whether or not they counted."""
     teacher: Payload
     state: Payload
-    """The federation's state on the server, with which the next round begins."""
+    """The federation's state on the server at the start of the next round."""
 
 
 def plan_rounds(episodes: int, round_episodes: int) -> list[int]:
-    """Episodes of each round; the last may be shorter."""
+    """Return the number of episodes of each round; the last round may be shorter."""
     full, rest = divmod(episodes, round_episodes)
     return [round_episodes] * full + ([rest] if rest else [])
 
@@ -37,17 +37,26 @@ def run_rounds(
     server: Server | None = None,
     state: Payload | None = None,
 ) -> Iterator[Round]:
-    """Play the rounds and yield each, then install the last teacher.
+    """Play the rounds and yield the result of each, then install the last teacher.
 
-    `rounds` are the episodes of each round. A run that goes on gives the round to `start` with, and the teacher and the
-    state of the round before.
+    Args:
+        engine: Where the clients live.
+        federation: What clients and server exchange.
+        rounds: The number of episodes of each round.
+        start: The first round to play; above 0 if a run resumes.
+        teacher: The teacher of the round before `start`, or None at the beginning.
+        server: Invites clients and checks replies; by default, all clients take part and all valid replies count.
+        state: The federation's state after the round before `start`, or None at the beginning.
+
+    Raises:
+        FedQHDError: If a round has fewer valid replies than the server needs.
     """
     server = server or Server()
     state = federation.start() if state is None else state
     for k in range(start, len(rounds)):
         played, valid = play_round(engine, federation, server, k, rounds[k], teacher)
         began = perf_counter()
-        state, teacher = federation.aggregate(state, server.believed(k, valid, federation.expects(teacher)))
+        state, teacher = federation.aggregate(state, server.select(k, valid, federation.expects(teacher)))
         server.seconds += perf_counter() - began
         yield Round(k, played, teacher, state)
     if teacher is not None:
@@ -57,7 +66,14 @@ def run_rounds(
 def play_round(
     engine: Engine, federation: Federation, server: Server, k: int, episodes: int, teacher: Payload | None
 ) -> tuple[list[Reply], list[Reply]]:
-    """(all replies, the valid ones); played again, by other clients, while too few are valid."""
+    """Play round k, and repeat it with newly drawn clients while too few replies are valid.
+
+    Returns:
+        All replies of all attempts, and the valid replies of the last attempt.
+
+    Raises:
+        FedQHDError: If there are too few valid replies after `server.attempts` attempts.
+    """
     played: list[Reply] = []
     for attempt in range(server.attempts):
         replies = engine.round(teacher, episodes, server.invite(k, attempt))
@@ -69,6 +85,6 @@ def play_round(
             return played, valid
         server.counts["repeated"] += attempt + 1 < server.attempts
     raise FedQHDError(
-        f"round {k}: of {len(replies)} replies {len(valid)} count and min_clients={server.min_clients} are needed; "
+        f"round {k}: {len(valid)} of {len(replies)} replies count, but min_clients={server.min_clients} are needed; "
         f"{len(server.pending)} are late, and the log says why others were refused"
     )

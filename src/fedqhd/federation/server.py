@@ -1,4 +1,4 @@
-"""The server's side of a round, the same for every engine: who takes part, whose reply counts, and since when."""
+"""The server's side of a round, the same for every engine: which clients take part, and whose replies count."""
 
 from __future__ import annotations
 
@@ -21,37 +21,49 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Server:
-    """Told nothing, it takes everyone's reply and checks that it can be averaged."""
+    """Invites clients, checks their replies and selects those that count.
+
+    By default, all clients take part and every reply that can be averaged counts.
+    """
 
     members: Sequence[Participant] | None = None
+    """What the server knows of each client; None invites all clients and does not check fingerprints and weights."""
     present: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """First and last round of the clients that come late or leave."""
+    """The first and the last round of each client that joins late or leaves early."""
     participation: float = ParticipationSettings.participation
+    """The share of the available clients that a round invites."""
     late: float = ParticipationSettings.late
-    """The chance that a reply comes a round late; its client sits out the round in which it arrives."""
+    """The probability that a reply arrives a round late; its client does not take part in the round of its arrival."""
     late_weight: float = ParticipationSettings.late_weight
+    """The factor on the weight of a late reply; 0 drops it."""
     min_clients: int = ParticipationSettings.min_clients
+    """The number of valid replies that a round needs."""
     attempts: int = 1
     """How often a round is played before too few valid replies end the run."""
     max_magnitude: float = AggregationSettings.max_magnitude
+    """A reply with a larger number is refused."""
     rule: Rule = MEAN
-    """Whose replies count, and what is made of them."""
+    """Selects the replies that count."""
     seed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     """What happened to replies: "refused/CLIENT/REASON", "absent/CLIENT/REASON", "left out/CLIENT", "late/CLIENT",
     "repeated"."""
     pending: list[Reply] = field(default_factory=list)
-    """Replies on their way."""
-    counted: dict[int, float] = field(default_factory=dict)
-    """The clients whose replies made the last teacher, and their weights."""
+    """Replies that arrive in the next round."""
+    used_weights: dict[int, float] = field(default_factory=dict)
+    """The weights of the clients whose replies went into the last teacher."""
     seconds: float = 0.0
-    """Spent on checking and aggregating since the program began."""
+    """The time spent on checking and aggregating since this was last reset."""
 
     def _draw(self, purpose: str, k: int, attempt: int) -> np.random.Generator:
         return np.random.default_rng(rng.env_seed(self.seed, rng.PUBLIC, purpose, k * self.attempts + attempt))
 
     def invite(self, k: int, attempt: int = 0) -> list[int] | None:
-        """The clients of round k: all, or a share of those that are there and not still underway."""
+        """Draw the clients of round k: a share of those that are present and owe no late reply.
+
+        Returns:
+            Client numbers in ascending order, which may be none at all, or None for all clients.
+        """
         if self.members is None:
             return None
         busy = {r.client for r in self.pending}
@@ -59,20 +71,31 @@ class Server:
             i for i in range(len(self.members))
             if i not in busy and (i not in self.present or self.present[i][0] <= k <= self.present[i][1])
         ]  # fmt: skip
-        size = max(1, round(self.participation * len(available)))  # of nobody, nobody: replies underway are waited for
+        # If nobody is available, the slice below is empty, and the round consists of the late replies alone.
+        size = max(1, round(self.participation * len(available)))
         return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(available)[:size])
 
     def admit(
         self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Expected] | None
     ) -> list[Reply]:
-        """The valid ones of the replies that have arrived by the end of the round, in client order."""
+        """Check the replies of a round and return the valid ones that have arrived by its end, in client order.
+
+        Late replies of the previous round are among them, with their reduced weight; some of the new replies may become
+        `pending` in turn.
+
+        Args:
+            k: The round.
+            attempt: How often the round was played before.
+            replies: The replies as the engine delivers them.
+            expects: The format of a reply; None if it is not known.
+        """
         fresh = self._valid(k, replies, expects)
         underway = self._draw("late", k, attempt).random(len(fresh)) < self.late
         arrived = [r for r, late in zip(fresh, underway, strict=True) if not late]
         earlier, self.pending = self.pending, [r for r, late in zip(fresh, underway, strict=True) if late]
         self.counts.update(f"late/{r.client}" for r in earlier)
         if self.late_weight:
-            # Checked once more: what is expected may have changed since it was sent.
+            # Check them again, because the expected format may have changed since they were sent.
             late = self._valid(k, earlier, expects, {r.client for r in arrived})
             arrived += [r._replace(weight=self.late_weight * r.weight) for r in late]
         return sorted(arrived, key=lambda r: r.client)
@@ -80,7 +103,7 @@ class Server:
     def _valid(
         self, k: int, replies: Sequence[Reply], expects: Mapping[str, Expected] | None, heard: Set[int] = frozenset()
     ) -> list[Reply]:
-        """Without those that are refused, or of a client that was heard already."""
+        """Return the replies that pass all checks, at most one per client and none of the clients in `heard`."""
         valid: dict[int, Reply] = {}
         for reply in replies:
             try:
@@ -94,30 +117,40 @@ class Server:
                 valid[reply.client] = reply
         return list(valid.values())
 
-    def absent(self, client: int, kind: str, sentence: str) -> None:
-        """A client that was asked and whose reply did not come, as its engine says it."""
+    def record_absence(self, client: int, kind: str, sentence: str) -> None:
+        """Count and log a client that was invited but did not reply.
+
+        Args:
+            client: Its number.
+            kind: The reason in one word, by which it is counted.
+            sentence: The reason in one sentence, for the log.
+        """
         self.counts[f"absent/{client}/{kind}"] += 1
         log.warning("client %d is left out of this round: %s", client, sentence)
 
-    def believed(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[Reply]:
-        """Those of the valid replies that the rule of aggregation does not leave out, in client order."""
+    def select(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[Reply]:
+        """Return the valid replies that the aggregation rule does not leave out, in client order.
+
+        Clients that are left out are counted and logged, and `used_weights` is set.
+        """
         valid = sorted(valid, key=lambda r: r.client)
-        kept = self.rule.counting(valid, expects)
+        kept = self.rule.accepted(valid, expects)
         out = [r.client for r, keep in zip(valid, kept, strict=True) if not keep]
         self.counts.update(f"left out/{i}" for i in out)
         if out:
             log.info("round %d: aggregate=%s leaves out the replies of clients %s", k, self.rule.name, out)
-        believed = [r for r, keep in zip(valid, kept, strict=True) if keep]
-        self.counted = {r.client: r.weight for r in believed}
-        return believed
+        selected = [r for r, keep in zip(valid, kept, strict=True) if keep]
+        self.used_weights = {r.client: r.weight for r in selected}
+        return selected
 
     def state(self) -> tuple[Payload, dict[str, Any]]:
-        """All that resuming needs: arrays, and a note."""
+        """Return what a checkpoint stores of the server: the arrays of pending replies, and a JSON-compatible note."""
         arrays = {f"{i}/{name}": v for i, r in enumerate(self.pending) for name, v in r.payload.items()}
         pending = [r._replace(payload={}, seconds=dict(r.seconds)) for r in self.pending]
         return arrays, {"counts": dict(self.counts), "pending": pending}
 
     def restore(self, arrays: Payload, note: Mapping[str, Any]) -> None:
+        """Restore the server from what `state` returned."""
         self.counts = Counter(note["counts"])
         self.pending = []
         for i, (client, _, weight, steps, episodes, fingerprint, seconds) in enumerate(note["pending"]):

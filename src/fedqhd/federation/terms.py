@@ -1,4 +1,4 @@
-"""What all clients of a federation are together, as far as it decides what they exchange."""
+"""What the server knows of the clients as a group, as far as it decides what they exchange."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from fedqhd.federation.validate import Participant
 
 
 class Terms(NamedTuple):
-    """What all clients are together, as far as it decides what they exchange."""
+    """What the server knows of the clients as a group, as far as it decides what they exchange."""
 
-    alike: bool
-    """Whether all encoders are the same, by their fingerprints."""
+    same_encoder: bool
+    """Whether all clients have the same encoder, as their fingerprints show."""
     like: Payload
-    """What the parameters of the smallest client look like."""
+    """Arrays with the shapes and types of the parameters of the smallest client."""
 
     @classmethod
     def of(cls, members: Sequence[Participant]) -> Terms:
+        """Return the terms of these clients, of which there must be at least one."""
         smallest = min((m.like for m in members), key=lambda p: sum(v.size for v in p.values()))
         return cls(len({m.fingerprint for m in members}) == 1, smallest)

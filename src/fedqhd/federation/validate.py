@@ -1,4 +1,4 @@
-"""What the server checks of a reply before it counts. Nothing in a reply is taken on trust, not even its types."""
+"""The checks that a reply must pass before it counts. The server trusts nothing in a reply, not even its types."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fedqhd.core.protocols import Expected, Payload, Reply, weight_due
 
 
 class Participant(NamedTuple):
-    """What the server knows of a client from the start: nothing of its model but a fingerprint and shapes."""
+    """What the server knows of a client from the start. Of its model, these are only the fingerprint and the shapes."""
 
     fingerprint: str
     weight: float | None = 1.0
-    """Its share; None: the steps it took in the round."""
+    """The client's share in the aggregate; None stands for the number of steps it took in the round."""
     like: Payload = MappingProxyType({})
-    """Arrays that look like its parameters: their shapes and types count, not their numbers."""
+    """Arrays with the shapes and types of its parameters; their numbers mean nothing."""
 
 
 class Refused(Exception):
-    """Why a reply does not count: a word to be counted by, and a sentence to be logged."""
+    """Raised when a reply does not count. `kind` is the word that it is counted by, the message is logged."""
 
     def __init__(self, kind: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -31,45 +31,54 @@ class Refused(Exception):
 
 
 def need(ok: bool, kind: str, sentence: str) -> None:
+    """Raise `Refused(kind, sentence)` unless `ok`."""
     if not ok:
         raise Refused(kind, sentence)
 
 
 def number(x: Any) -> bool:
+    """Tell whether `x` is a finite real number; booleans are not."""
     return isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def check_reply(
     reply: Reply, members: Sequence[Participant] | None, expects: Mapping[str, Expected] | None, magnitude: float
 ) -> None:
-    """Raise `Refused` unless the reply can be used as it is."""
+    """Raise `Refused` unless the reply can be used as it is.
+
+    Args:
+        reply: The reply, whose fields may hold anything.
+        members: What the server knows of each client; None skips the checks of fingerprint and weight.
+        expects: The format of the payload; None accepts all real or complex arrays.
+        magnitude: The largest absolute value that an array may hold.
+    """
     client, weight = reply.client, reply.weight
     need(
-        isinstance(client, int | np.integer) and not isinstance(client, bool), "client", f"{client!r:.40} is no client"
-    )
-    need(
-        number(weight) and weight >= 0, "weight", f"its weight is {weight!r:.40}, which must be a number of at least 0"
-    )
+        isinstance(client, int | np.integer) and not isinstance(client, bool),
+        "client", f"{client!r:.40} is not a client number",
+    )  # fmt: skip
+    need(number(weight) and weight >= 0, "weight", f"its weight is {weight!r:.40}, but must be a number of at least 0")
     if members is not None:
         need(0 <= client < len(members), "client", f"there are only clients 0 to {len(members) - 1}")
         member = members[client]
         need(
             isinstance(reply.fingerprint, str) and reply.fingerprint == member.fingerprint, "fingerprint",
-            f"its fingerprint is {reply.fingerprint!r:.40}, and it began with {member.fingerprint!r:.40}",
+            f"its fingerprint is {reply.fingerprint!r:.40}, but it began with {member.fingerprint!r:.40}",
         )  # fmt: skip
         due = weight_due(member.weight, reply.steps)
-        need(number(due) and weight == due, "weight", f"its weight is {weight!r:.40}, and {due!r:.40} is due")
+        need(number(due) and weight == due, "weight", f"its weight is {weight!r:.40}, but should be {due!r:.40}")
     need(isinstance(reply.payload, Mapping), "names", f"it sent a {type(reply.payload).__name__}, not named arrays")
     names = set(reply.payload) if expects is None else set(expects)
     need(
         set(reply.payload) == names, "names",
-        f"it sent {sorted(map(str, reply.payload))!r:.80}, and {sorted(names)} is expected",
+        f"it sent {sorted(map(str, reply.payload))!r:.80}, but {sorted(names)} is expected",
     )  # fmt: skip
     for name in reply.payload:
         check_array(name, reply.payload[name], None if expects is None else expects[name], magnitude)
 
 
 def check_array(name: str, value: Any, expected: Expected | None, magnitude: float) -> None:
+    """Raise `Refused` unless `value` is a finite array of the expected type and shape, bounded by `magnitude`."""
     need(isinstance(value, np.ndarray), "type", f"its {name} is a {type(value).__name__}, not an array")
     kinds = "fc" if expected is None else expected.kind
     need(
@@ -80,8 +89,8 @@ def check_array(name: str, value: Any, expected: Expected | None, magnitude: flo
         fits = len(value.shape) == len(expected.shape) and all(
             k is None or k == n for k, n in zip(expected.shape, value.shape, strict=True)
         )
-        need(fits, "shape", f"its {name} is of shape {value.shape}, and {expected.shape} is expected")
-    # One pass in the usual case: the largest and the smallest number are finite exactly when all are.
+        need(fits, "shape", f"its {name} is of shape {value.shape}, but {expected.shape} is expected")
+    # The minimum and the maximum are finite exactly when all numbers are.
     parts = (value.real, value.imag) if value.dtype.kind == "c" else (value,)
     for part in parts if value.size else ():
         low, high = float(part.min()), float(part.max())

@@ -1,1 +1,1 @@
-"""One run: its settings, its parts, its rounds, and what comes of it."""
+"""One run: its settings, its parts, its rounds and its results."""

@@ -1,4 +1,4 @@
-"""From settings to clients and their federation; what they are is for their method to say."""
+"""Builds the clients, the federation and the server of a run from its settings."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from fedqhd.federation.settings import parse_presence
 from fedqhd.runs.limits import check_size
 
 ATTEMPTS = 3
-"""How often a round is played for want of valid replies before the run ends."""
+"""How often a round with too few valid replies is played before the run ends, with too_few=repeat."""
 
 
 class World(NamedTuple):
-    """What all clients share in public, what they are, and how the environment of each departs from the nominal one."""
+    """What a run consists of besides its clients."""
 
     public: Public
+    """What all clients share."""
     federation: Federation
     dynamics: list[dict[str, float]]
+    """The parameters in which the environment of each client differs from the nominal one."""
     members: list[Participant]
+    """What the server knows of each client."""
 
     @property
     def scaler(self) -> StateScaler:
@@ -37,9 +40,17 @@ class World(NamedTuple):
 
 
 def make_federation(c: Config, terms: Terms, public: Public, secret: bool = False) -> Federation:
-    """What the clients of a run exchange, and what they do to their reports before these leave.
+    """Make the federation of a run, wrapped in differential privacy and rounding if the settings ask for them.
 
-    `secret`: the noise of privacy is drawn so that nobody can draw it again, even who knows the seed of the run.
+    Args:
+        c: The settings of the run.
+        terms: What the server knows of the clients as a group.
+        public: What all clients share.
+        secret: Whether to draw the noise of differential privacy so that nobody can reproduce it, not even with the
+            seed of the run.
+
+    Raises:
+        FedQHDError: If the method's federation lacks a part of the protocol.
     """
     federation = method_of(c).federation(terms, public)
     check_federation(federation, c.method)
@@ -50,13 +61,13 @@ def make_federation(c: Config, terms: Terms, public: Public, secret: bool = Fals
 
 
 def member(client: LocalClient) -> Participant:
-    """What the server knows of a client."""
+    """Return what the server knows of a client."""
     like = {k: np.broadcast_to(v.dtype.type(0), v.shape) for k, v in client.agent.params().items()}
     return Participant(client.agent.fingerprint(), client.weight, like)
 
 
 def make_server(c: Config, members: Sequence[Participant]) -> Server:
-    """The server's side of a run. An oracle has no settings of participation: it is always there."""
+    """Make the server of a run. An oracle has no settings of participation, so it takes part in every round."""
     settings = ("participation", "late", "late_weight", "max_magnitude")
     return Server(
         list(members),
@@ -70,7 +81,7 @@ def make_server(c: Config, members: Sequence[Participant]) -> Server:
 
 
 def liars(c: Config) -> list[int]:
-    """The clients that lie: as many as the share says, whoever they are."""
+    """Draw the clients that lie, a share `liars` of all; none without an attack."""
     if c.get("attack", "none") == "none":
         return []
     drawn = rng.generator(c.seed, rng.PUBLIC, "liars").permutation(c.clients)
@@ -78,7 +89,7 @@ def liars(c: Config) -> list[int]:
 
 
 def make_client(c: Config, client: int, public: Public) -> LocalClient:
-    """Client number `client`, as it would be in any run with these settings, whoever the others are."""
+    """Make one client, which does not depend on which other clients are made."""
     method = method_of(c)
     envs = [make_env(c.env, repeat=c.action_repeat, dynamics=dynamics_of(c, i)) for i in method.sites(client)]
     weights = c.get("weights", "uniform")
@@ -91,18 +102,22 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
-    """The clients of a run, and what they share. Everything random comes from c.seed."""
+    """Make the clients of a run and what they share. All random numbers derive from c.seed.
+
+    Raises:
+        FedQHDError: If the run does not fit into memory.
+    """
     public = make_public(c)
-    several = method_of(c).clients
+    indices = method_of(c).clients
     dynamics = [dynamics_of(c, i) for i in range(c.clients)]
-    check_size(c, several, public.actions)
-    clients = [make_client(c, i, public) for i in several]
+    check_size(c, indices, public.actions)
+    clients = [make_client(c, i, public) for i in indices]
     members = [member(client) for client in clients]
     federation = make_federation(c, Terms.of(members), public)
     return clients, World(public, federation, dynamics, members)
 
 
 def warm_up(c: Config) -> None:
-    """Compile the kernels this run will use, or load them from their cache, before any clock runs."""
+    """Compile the kernels that this run uses, or load them from their cache, before time is measured."""
     for learner in method_of(c).learners(c.values):
         learner.warm_up(c)

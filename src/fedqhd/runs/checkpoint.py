@@ -1,4 +1,4 @@
-"""Everything that the rest of a run depends on, after each round, in one file; the last few of them are kept."""
+"""Checkpoints: after each round, one file with all that the rest of the run depends on. The last few are kept."""
 
 from __future__ import annotations
 
@@ -12,35 +12,48 @@ from fedqhd.federation import Server
 
 
 class Checkpoint(NamedTuple):
+    """What a checkpoint holds besides the states of the clients and the server."""
+
     rounds_done: int
     teacher: Payload
     state: Payload
-    """The federation's, as the server keeps it."""
+    """The federation's state on the server."""
     totals: dict[str, Any]
+    """Steps, bytes and seconds so far."""
 
 
 class Parties(NamedTuple):
-    """All that has a state: the clients, wherever they live, and the server."""
+    """The parts of a run that have a state: the clients, behind their engine, and the server."""
 
     engine: Engine
     server: Server
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the arrays of all, and the server's note."""
         arrays, note = self.server.state()
         return {**{f"server/{name}": v for name, v in arrays.items()}, **self.engine.state()}, note
 
     def restore(self, arrays: Payload, note: dict[str, Any]) -> None:
+        """Restore all from what `state` returned."""
         self.server.restore(under(arrays, "server/"), note)
         self.engine.restore(arrays)
 
 
-def nodes(folder: Path) -> Path:
-    """Where the clients of a run keep themselves that live in Flower's simulation."""
+def nodes_folder(folder: Path) -> Path:
+    """Return the folder in which clients in Flower's simulation keep their states."""
     return folder / "nodes"
 
 
 def save(folder: Path, done: Checkpoint, parties: Parties, run: str, keep: int) -> None:
-    """`run` says which run it is, so that no other goes on with it."""
+    """Write a checkpoint.
+
+    Args:
+        folder: The folder of the run.
+        done: The state of the run.
+        parties: The clients and the server.
+        run: The identity of the run, so that no other run resumes from it.
+        keep: The number of checkpoints to keep.
+    """
     arrays, note = parties.state()
     arrays |= {f"teacher/{k}": v for k, v in done.teacher.items()}
     arrays |= {f"federation/{k}": v for k, v in done.state.items()}
@@ -49,7 +62,14 @@ def save(folder: Path, done: Checkpoint, parties: Parties, run: str, keep: int) 
 
 
 def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
-    """Restore everyone from the newest checkpoint that is whole; None where there is none, and the run begins."""
+    """Restore the clients and the server from the newest intact checkpoint.
+
+    Returns:
+        The state of the run, or None if there is no checkpoint.
+
+    Raises:
+        FedQHDError: If the checkpoint belongs to another run than `run`.
+    """
     found = read_checkpoint(folder)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Which state of the code made a result."""
+"""The version of the code that produced a result."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ PACKAGE = Path(__file__).parent.parent
 
 @cache
 def commit() -> str:
-    """The commit of this checkout, marked where the package differs from it; the version where there is no checkout."""
+    """Return the commit of this checkout, with "-changed" if the package differs from it.
+
+    Without a checkout, return the version of the package.
+    """
 
     def git(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True)
 
     try:
-        # An installed copy may lie inside somebody else's repository, whose commit says nothing about it.
+        # An installed copy may lie inside another repository, whose commit says nothing about this package.
         if git("ls-files", "--error-unmatch", "_version.py").returncode:
             return __version__
         changed = git("status", "--porcelain", "--", str(PACKAGE)).stdout.strip()
         return git("rev-parse", "--short=7", "HEAD").stdout.strip() + ("-changed" if changed else "")
-    except OSError:  # there is no git
+    except OSError:  # git is not installed
         return __version__

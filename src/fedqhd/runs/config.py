@@ -1,4 +1,4 @@
-"""From flags, files and presets to the settings of a run: `resolve` is the one way there."""
+"""Resolves flags, files and presets into the settings of a run; `resolve` is the only way to do so."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ log = logging.getLogger(__name__)
 ALWAYS: tuple[type[Settings], ...] = (RunSettings, EnvironmentSettings, ScalingSettings)
 """Settings that matter to every run."""
 CHOICES = ("env", "method", "setting", "agents")
-"""Settings that decide which tables of a file count; a table may choose the learner, but none of these."""
-SHOWN = 5
-"""Of the settings that a note names, at the most."""
+"""Settings that decide which tables of a file apply. A table may set the learner, but none of these."""
+MAX_NAMED = 5
+"""The largest number of ignored settings that a warning names."""
 
 
 def known_classes(*own: type[Settings]) -> list[type[Settings]]:
-    """All settings classes of ours, and those of the user's `own` methods and learners."""
+    """Return all settings classes of the package and those in `own`, each once."""
     methods, learners = ([kind.Settings for kind in registry.all()] for registry in (METHODS, LEARNERS))
     shared = (LearnerSettings, EncoderSettings, AnchorSettings, ParticipationSettings, AggregationSettings, *WRAPPERS)
     return list(dict.fromkeys([*ALWAYS, *shared, *methods, *learners, *own]))
 
 
 def own_classes(values: Mapping[str, Any]) -> list[type[Settings]]:
-    """The settings classes of those methods and learners among the values that are the user's own."""
+    """Return the settings classes of the user's own methods and learners that `values` names."""
     agents = values.get("agents")
     learners = [values.get("learner"), *(agents if isinstance(agents, list | tuple) else [agents])]
     chosen: list[tuple[Registry[Any], Any]] = [
@@ -54,8 +54,8 @@ def own_classes(values: Mapping[str, Any]) -> list[type[Settings]]:
     return [kinds.find(name).Settings for kinds, name in own]
 
 
-class Known:
-    """Every setting that there is, ours and those of the user's own methods and learners in `values`."""
+class KnownSettings:
+    """All settings: those of the package and those of the user's own methods and learners that `values` names."""
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self.classes = known_classes(*own_classes(values or {}))
@@ -64,32 +64,37 @@ class Known:
         self.title = {name: title for title, names in groups_of(*self.classes).items() for name in names}
 
     def check_names(self, source: str, values: Mapping[str, Any]) -> None:
-        """Refuse names that are no settings."""
+        """Raise FedQHDError if a key of `values` is not a setting; the message begins with `source`."""
         for key in values:
             if key not in self.fields:
                 raise FedQHDError(f"{source}unknown setting {key!r}{nearest(key, self.fields)}")
 
     def value(self, name: str, value: Any) -> Any:
-        """A value as its setting's type."""
+        """Return a value converted to the type of its setting; raise FedQHDError if it has the wrong type."""
         f = self.fields[name]
         return coerced(name, value, type_of(self.home[name], name), f.metadata["custom"])
 
 
 def check_tables(source: str, tables: Mapping[str, Any]) -> None:
-    """Refuse tables of a file that belong to nothing."""
+    """Raise FedQHDError for tables of a settings file that never apply, or that hold one of CHOICES.
+
+    Args:
+        source: The beginning of the message.
+        tables: The contents of the file.
+    """
     known = (*SETTINGS, *LEARNERS.names, *METHODS.names)
     for name, table in tables.items():
         if isinstance(table, dict):
             if name not in known and ":" not in name:
                 raise FedQHDError(
-                    f"{source}unknown table {name!r}{nearest(name, known)}: a table bears the name of a setting, a "
+                    f"{source}unknown table {name!r}{nearest(name, known)}: a table has the name of a setting, a "
                     "learner or a method"
                 )
             for choice in CHOICES:
                 if choice in table:
                     raise FedQHDError(
-                        f"{source}{choice}={table[choice]!r} stands in table {name!r}, and decides which tables count: "
-                        "put it above all tables"
+                        f"{source}{choice}={table[choice]!r} in table {name!r} decides which tables apply: put it "
+                        "above all tables"
                     )
             check_tables(source, table)
 
@@ -102,15 +107,18 @@ def resolve(
     shared: Mapping[str, Any] | None = None,
     tuned: Path = presets.TUNED,
 ) -> Config:
-    """The settings of a run.
+    """Resolve the settings of a run.
 
     Args:
-        given: Settings for this very run, which stand over all others. One that does nothing here is refused.
-        file: A TOML file of settings, over the preset. What does nothing here is ignored, with a note.
-        preset: "tuned", the settings of the main table; "paper", those that the paper states; or "plain", the
-            environment's own file alone. Where there is nothing tuned, "tuned" is "plain".
-        shared: Settings for those runs to which they matter, between the preset and the file.
+        given: Settings for this run, which override all others. A setting that has no effect is refused.
+        file: A TOML file of settings, which overrides the preset. Settings without effect are ignored with a warning.
+        preset: "tuned" for the settings of the main table, "paper" for those that the paper states, or "plain" for the
+            environment's own file alone. If nothing is tuned for the run, "tuned" is the same as "plain".
+        shared: Settings between the preset and the file. Those without effect are ignored.
         tuned: The folder of tuned settings.
+
+    Raises:
+        FedQHDError: If a setting is unknown, has no effect, has a wrong value or contradicts another one.
     """
     if preset not in (*PRESETS, PLAIN):
         raise FedQHDError(
@@ -121,7 +129,7 @@ def resolve(
     source = f"config={file!r}: "
     check_tables(source, tables)
     top = {**shared, **{k: v for k, v in tables.items() if not isinstance(v, dict)}, **given}
-    known = Known(top)
+    known = KnownSettings(top)
     known.check_names("", {**shared, **given})
     given = {name: known.value(name, value) for name, value in given.items()}
     top = {**top, **given}
@@ -141,17 +149,23 @@ def resolve(
     layers = {**presets.flattened(own_file, order), **presets.flattened(over, order), **shared, **from_file}
     values = {**chosen, **{k: v for k, v in layers.items() if k in known.fields}, **given}
     values = {k: known.value(k, v) for k, v in values.items() if k in known.fields}
-    config = made(values, known)
-    refuse_idle(given, config, known)
+    config = make_config(values, known)
+    refuse_unused(given, config, known)
     idle = sorted(set(from_file) - set(config.values))
     if idle:
-        rest = f" and {len(idle) - SHOWN} more settings" if len(idle) > SHOWN else ""
-        log.warning("%s: %s%s do nothing for %s and are ignored", file, ", ".join(idle[:SHOWN]), rest, who(config))
+        rest = f" and {len(idle) - MAX_NAMED} more settings" if len(idle) > MAX_NAMED else ""
+        log.warning(
+            "%s: %s%s do nothing for %s and are ignored",
+            file,
+            ", ".join(idle[:MAX_NAMED]),
+            rest,
+            describe_method(config),
+        )
     return config
 
 
 def _named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with classes and functions of the user's own by their names."""
+    """Return the settings with the user's own classes and functions replaced by their names."""
 
     def name(value: Any) -> Any:
         return name_of(value) if callable(value) else value
@@ -162,24 +176,28 @@ def _named(values: Mapping[str, Any]) -> dict[str, Any]:
 def _preset(
     preset: str, names: Mapping[str, Any], method: type[Method], folder: Path, learner: str | None
 ) -> dict[str, Any]:
-    """The tables that a preset puts over the environment's own file."""
+    """Return the tables of a preset, which override the environment's own file."""
     if preset == "paper":
         return presets.paper()
     if preset == PLAIN:
         return {}
     chosen = presets.tuned(names["env"], *method.source(names["setting"]), folder)
-    # What was tuned for one learner says nothing of another.
+    # Settings that were tuned for one learner do not suit another.
     return {} if chosen is None or (learner and chosen.get("learner", learner) != learner) else chosen
 
 
-def made(values: Mapping[str, Any], known: Known) -> Config:
-    """A checked configuration of the settings that matter among `values`, with defaults for those that are missing."""
+def make_config(values: Mapping[str, Any], known: KnownSettings) -> Config:
+    """Return a checked configuration of the settings that matter, with defaults for those that `values` lacks.
+
+    Raises:
+        FedQHDError: If a value is wrong or contradicts another one.
+    """
     method = METHODS.find(values["method"])
     full = {**defaults_of(*known.classes), **values}
     parts = [*ALWAYS, *method.parts(full)]
     fields = {**fields_of(*ALWAYS), **method.fields(full)}
     kept: dict[str, Any] = {name: full[name] if name in values else f.default for name, f in fields.items()}
-    if kept["setting"] == "homogeneous":  # all clients are alike: of what is cycled, the first
+    if kept["setting"] == "homogeneous":  # all clients are alike and take the first of the values to cycle through
         kept |= {name: kept[name][:1] for name, f in fields.items() if f.metadata["cycled"]}
     for name, f in fields.items():
         check_value(name, kept[name], f)
@@ -195,44 +213,45 @@ def made(values: Mapping[str, Any], known: Known) -> Config:
     return config
 
 
-def who(c: Config) -> str:
-    """The method of a run, with what it learns by."""
+def describe_method(c: Config) -> str:
+    """Return the method, learner and setting of a run for messages."""
     learner = f" with learner={c.learner}" if "learner" in c else ""
     return f"method={c.method}{learner} and setting={c.setting}"
 
 
-def refuse_idle(given: Mapping[str, Any], c: Config, known: Known) -> None:
-    """Refuse a setting that was given for this run and does nothing in it."""
+def refuse_unused(given: Mapping[str, Any], c: Config, known: KnownSettings) -> None:
+    """Raise FedQHDError for a setting that was given for this run and has no effect in it."""
     for name, value in given.items():
         f, shown = known.fields[name], list(value) if isinstance(value, tuple) else value
         if name not in c:
             raise FedQHDError(
-                f"{name}={shown} does nothing for {who(c)}: it is a setting of {known.title[name]!r}; leave it out"
+                f"{name}={shown} does nothing for {describe_method(c)}: it is a setting of {known.title[name]!r}; "
+                "leave it out"
             )
         if f.metadata["cycled"] and len(value) > len(c.values[name]):
             raise FedQHDError(
-                f"{name}={shown} is not possible: setting={c.setting} has one for all clients; give one, or "
+                f"{name}={shown} is not possible: setting={c.setting} has one for all clients; give one value, or "
                 "setting=heterogeneous"
             )
         for other, needed in f.metadata["only"].items():
             if other in c and c.values[other] != needed:
                 raise FedQHDError(
-                    f"{name}={shown} does nothing with {other}={c.values[other]}: it goes with {other}={needed}"
+                    f"{name}={shown} does nothing with {other}={c.values[other]}: it needs {other}={needed}"
                 )
 
 
 def load_config(file: Path) -> Config:
-    """The settings of a run as it recorded them. Those of an older version that do nothing any more are left out."""
+    """Read the settings that a run recorded, without settings of older versions that no longer have an effect."""
     values = presets.read_toml(file)
-    known = Known(values)
+    known = KnownSettings(values)
     known.check_names(f"{file}: ", values)
-    return made({name: known.value(name, value) for name, value in values.items()}, known)
+    return make_config({name: known.value(name, value) for name, value in values.items()}, known)
 
 
 def default_of(name: str) -> Any:
-    """The default of one of our settings."""
+    """Return the default of a setting of the package."""
     return defaults_of(*known_classes())[name]
 
 
 FIELDS: Mapping[str, dataclasses.Field[Any]] = fields_of(*known_classes())
-"""Every setting that comes with the package."""
+"""All settings of the package, by name."""

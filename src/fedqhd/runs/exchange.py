@@ -1,4 +1,4 @@
-"""The last exchange of a run, kept beside its models: what the clients knew before, the teacher, and its anchors."""
+"""The last exchange of a run, saved beside its models: the clients' models before it, the teacher and the anchors."""
 
 from __future__ import annotations
 
@@ -17,43 +17,60 @@ from fedqhd.federation import ThroughAnchors, unwrapped
 
 
 class Exchange(NamedTuple):
-    """Q_bar (m, A) at the scaled anchors (m, n), the clients' weights pi, and their models before they compiled it."""
+    """The last exchange of a run through anchors."""
 
     anchors: Array
+    """Scaled states, (m, n)."""
     Q: Array
+    """The teacher Q_bar at the anchors, (m, A)."""
     pi: Array
+    """The weights of the clients, (N,); 0 for a client whose reply did not count."""
     before: list[Model]
+    """The clients' models before they compiled the teacher."""
 
     def teacher(self, Z: Array) -> Array:
-        """Q_bar = sum_j pi_j Q_j at any scaled states, in client order."""
+        """Return Q_bar = sum_j pi_j Q_j, (B, A), at any scaled states (B, n), summed in client order."""
         return sum(p * m.q(Z).astype(np.float64) for p, m in zip(self.pi, self.before, strict=True))
 
 
 def path_of(folder: str | Path) -> Path:
+    """Return the file of the last exchange of a run in `folder`."""
     return Path(folder) / "models" / "exchange.npz"
 
 
 def model_of(client: LocalClient) -> tuple[dict[str, Array], dict[str, Any]]:
-    """A client's model as it is kept in a file, which it can travel as: an encoder of the user's own cannot."""
+    """Return a client's model as the arrays and the note of its file.
+
+    In this form it can be sent between processes; a model with the user's own encoder may not be picklable.
+    """
     model = client.agent.model()
     return model.arrays(), {"kind": model.kind, **model.about()}
 
 
-def save(folder: Path, engine: Engine, federation: Federation, counted: Mapping[int, float], teacher: Payload) -> None:
-    """Called between the last report and the last install. `counted` are the clients whose replies made the teacher,
-    with their weights. Federations without anchors leave nothing, nor do clients that are out of reach."""
+def save(folder: Path, engine: Engine, federation: Federation, weights: Mapping[int, float], teacher: Payload) -> None:
+    """Save the last exchange, between the last report and the last install.
+
+    Nothing is written for federations without anchors, or if the engine cannot reach its clients.
+
+    Args:
+        folder: The folder of the run.
+        engine: Where the clients live.
+        federation: What they exchange.
+        weights: The weights of the clients whose replies went into the teacher.
+        teacher: The last teacher.
+    """
     federation = unwrapped(federation)
     if not isinstance(federation, ThroughAnchors) or "Q" not in teacher:
         return
     models = engine.each(model_of)
     if not models:
         return
-    arrays = {f"before.{i}.{k}": v for i, (kept, _) in enumerate(models) for k, v in kept.items()}
-    weights = np.array([counted.get(i, 0.0) for i in range(len(models))])
+    arrays = {f"before.{i}.{k}": v for i, (model, _) in enumerate(models) for k, v in model.items()}
+    pi = np.array([weights.get(i, 0.0) for i in range(len(models))])
     write_arrays(
         path_of(folder),
         {
-            "anchors": federation.anchors_of(teacher), "Q": teacher["Q"], "pi": weights / weights.sum(),
+            "anchors": federation.anchors_of(teacher), "Q": teacher["Q"], "pi": pi / pi.sum(),
             **arrays,
         },
         {"before": [about for _, about in models], "one_pi": federation.is_mean},
@@ -61,19 +78,26 @@ def save(folder: Path, engine: Engine, federation: Federation, counted: Mapping[
 
 
 def load(run: str | Path) -> Exchange:
-    """The last exchange of a finished run, or one sentence on why it has none."""
+    """Load the last exchange of a finished run.
+
+    Args:
+        run: The folder of the run.
+
+    Raises:
+        FedQHDError: If the run has none, or if its teacher is not a weighted mean of the clients.
+    """
     path = path_of(run)
     if not path.exists():
         raise FedQHDError(
-            f"run={str(run)!r} has no {path.name} among its models: the gap is about values compiled at anchors, as a "
-            "finished run of method=fedqhd with setting=heterogeneous leaves them (clients with one encoder average W, "
+            f"run={str(run)!r} has no {path.name} among its models: the gap is defined for values compiled at anchors, "
+            "so give a finished run of method=fedqhd with setting=heterogeneous (clients with one encoder average W, "
             "which is exact)"
         )
     arrays, about = read_arrays(path)
     if not about["one_pi"]:
         raise FedQHDError(
-            f"run={str(run)!r} has weights=precision or an aggregate such as median: its teacher is made anew at each "
-            "anchor and is defined nowhere else; as one weighted mean of the clients (mean, auto, multi-krum) it is"
+            f"run={str(run)!r} has weights=precision or an aggregate such as median, whose teacher is defined only at "
+            "the anchors: give a run whose teacher is one weighted mean of the clients (mean, auto or multi-krum)"
         )
     models = [load_model(under(arrays, f"before.{i}."), a, str(path)) for i, a in enumerate(about["before"])]
     return Exchange(arrays["anchors"], arrays["Q"], arrays["pi"], models)

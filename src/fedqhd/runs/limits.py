@@ -1,4 +1,4 @@
-"""What a run needs of the machine, said before it starts."""
+"""Checks, before a run starts, that it fits into the memory of the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
-    """Features and D x D matrices are kept: say so before, not after, they fill the machine."""
+    """Raise FedQHDError if the features and matrices of these clients would exceed the limits or the free memory.
+
+    Args:
+        c: The settings of the run.
+        clients: The clients on this machine.
+        actions: The number of actions.
+    """
     method = method_of(c)
     kinds = {i: method.learner(i)[0] for i in clients}
     sizes = {i: dimension(c, i, method.pooled) for i, kind in kinds.items() if kind.encodes}
@@ -27,7 +33,7 @@ def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
         for name, value in kinds[i].needs_matrices(c).items():
             if real_features(c, most) > DENSE:
                 raise FedQHDError(
-                    f"{name}={value} needs D x D matrices, and dims={list(c.dims)} goes beyond {DENSE} features: "
+                    f"{name}={value} needs D x D matrices, but dims={list(c.dims)} has more than {DENSE} features: "
                     f"choose smaller dimensions"
                 )
     free = free_memory()
@@ -42,23 +48,23 @@ def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
         largest = next((D for D in range(most, 0, -1) if fits(D)), 0)
         raise FedQHDError(
             f"dims={list(c.dims)} and replay_size={c.replay_size} need {need / 1e9:.1f} GB for {method.learner_name}, "
-            f"and {free / 1e9:.1f} GB are free: dimensions up to {largest} fit"
+            f"but {free / 1e9:.1f} GB are free: dimensions up to {largest} fit"
         )
 
 
 def free_memory() -> int | None:
-    """Bytes, or None where the system does not say."""
+    """Return the available memory in bytes; None if the system does not tell."""
     return 1024 * int(MEMINFO.read_text().partition("MemAvailable:")[2].split()[0]) if MEMINFO.exists() else None
 
 
 def stored_as(c: Config) -> str:
-    """How the memories of a run keep hypervectors."""
+    """Return the format in which the replay memories of a run store hypervectors."""
     learners = [learner for learner in method_of(c).learners(c.values) if learner.encodes]
     return learners[0].stored_as(c) if learners else "recompute"
 
 
 def all_feature_bytes(c: Config) -> int:
-    """Of the hypervectors that all agents with an encoder keep."""
+    """Return the bytes of the hypervectors that all agents with an encoder store."""
     method = method_of(c)
     kinds = [(i, method.learner(i)[0]) for i in method.clients]
     return sum(feature_bytes(c, kind.stored_as(c), dimension(c, i, method.pooled)) for i, kind in kinds if kind.encodes)

@@ -1,4 +1,4 @@
-"""What came of a run: its clients, evaluated, and its summary."""
+"""The results of a run: the evaluation of its clients and its summary."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ from fedqhd.runs.commit import commit
 from fedqhd.runs.limits import all_feature_bytes, stored_as
 
 LAST = 100
-"""The final return is the mean over this many last episodes."""
+"""The number of last episodes over which the final return is averaged."""
 
 
 def training_returns(folder: Path, clients: int, episodes: int) -> Array:
-    """The return of every training episode of every client, (N, episodes); NaN where none was recorded.
+    """Read the return of every training episode, (N, episodes), with NaN for episodes that were not played.
 
-    More columns than `episodes` where rounds had to be repeated.
+    There are more columns than `episodes` if rounds had to be repeated.
+
+    Args:
+        folder: The folder of the run.
+        clients: The number of clients, N.
+        episodes: The number of episodes per client.
     """
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     returns = np.full((clients, max(episodes, *(1 + row["episode"] for row in rows))), np.nan)
@@ -40,27 +45,38 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
 
 
 def smooth(y: Array, width: int) -> Array:
-    """Mean of the last `width` values; of fewer at the start."""
+    """Return the moving average over the last `width` values, or over fewer at the start; same shape as y, (n,)."""
     total = np.cumsum(np.insert(y, 0, 0.0))
     low = np.maximum(np.arange(1, len(y) + 1) - width, 0)
     return (total[1:] - total[low]) / (np.arange(1, len(y) + 1) - low)
 
 
 def final_returns(returns: Array) -> Array:
-    """Each client's mean over the LAST episodes that it played; NaN for one that played none."""
+    """Return each client's mean over the LAST episodes that it played, (N,), with NaN for one that played none."""
     last = [row[~np.isnan(row)][-LAST:] for row in returns]
     return np.array([row.mean() if len(row) else np.nan for row in last])
 
 
-def passed(returns: Array, goal: float) -> int | None:
-    """The first episode by which the mean of the LAST episodes of all clients has come up to a goal."""
+def episodes_to_goal(returns: Array, goal: float) -> int | None:
+    """Return how many episodes it takes until the mean over the LAST episodes of all clients reaches a goal.
+
+    Args:
+        returns: The returns of all clients, (N, episodes).
+        goal: The mean return to reach.
+
+    Returns:
+        The number of episodes per client, or None if the goal is never reached.
+    """
     total = np.cumsum(np.append(0.0, returns.mean(axis=0)))
     above = np.flatnonzero(total[LAST:] - total[:-LAST] >= LAST * goal)
     return LAST + int(above[0]) if len(above) else None
 
 
-def happened(c: Config, server: Server) -> dict[str, Any]:
-    """What became of replies that were not simply averaged, counted by client (and reason), and of rounds."""
+def summarise_replies(c: Config, server: Server) -> dict[str, Any]:
+    """Return the part of the summary about aggregation: replies that did not count as usual, and repeated rounds.
+
+    Replies are counted by client and, where there is one, reason.
+    """
     replies: dict[str, dict[str, int]] = {"refused": {}, "absent": {}, "left out": {}, "late": {}}
     for key, count in sorted(server.counts.items()):
         kind, _, who = key.partition("/")
@@ -76,16 +92,20 @@ def happened(c: Config, server: Server) -> dict[str, Any]:
 
 
 class Outcome(NamedTuple):
-    """What came of a client: greedy returns, at home and in the nominal environment, and how often it learned."""
+    """The evaluation of a trained client."""
 
     greedy: list[float]
+    """The mean greedy return in each of its environments."""
     nominal: list[float]
+    """The same in the nominal environment; empty if the environments do not differ."""
     updates: int
+    """How often it learned."""
     alarms: int | None
+    """How many fits it undid; None for a learner that does not undo fits."""
 
 
 def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
-    """Save a client's model and play it."""
+    """Save a client's model and evaluate its greedy policy."""
     policy = Policy(client.agent.model(), scaler, c.env, client.agent.epsilon, c.action_repeat)
     policy.save(model_path(c.folder, client.index))
     greedy, nominal = [], []
@@ -93,13 +113,21 @@ def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
         greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
         if c.dynamics:
             nominal.append(greedy_returns(policy, policy.make_env(), c.eval_episodes, c.seed, site).mean())
-    alarms = getattr(client.agent, "alarms", None)  # of a learner that undoes fits
+    alarms = getattr(client.agent, "alarms", None)  # only learners that undo fits have it
     return Outcome(greedy, nominal, client.agent.updates, alarms)
 
 
 def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict[str, Any]) -> dict[str, Any]:
-    """What came out of a run. A client on another machine may have been gone in the end: its greedy return is None, and
-    the mean is that of the others."""
+    """Return the summary of a run.
+
+    If a client on another machine was gone at the end, its greedy return is None, and the mean is that of the others.
+
+    Args:
+        c: The settings of the run.
+        outcomes: The evaluations of the agents.
+        world: What the run consists of.
+        totals: Steps, bytes and seconds, as `fedqhd.runs.run.run` returns them.
+    """
     greedy, nominal = [x for o in outcomes for x in o.greedy], [x for o in outcomes for x in o.nominal]
     final = final_returns(training_returns(c.folder, c.clients, c.episodes))
     seconds = totals["seconds"]

@@ -1,4 +1,4 @@
-"""What secure aggregation and differential privacy mean for a run, and how much the latter has hidden in the end."""
+"""Secure aggregation and differential privacy in a run: the range of values, and the privacy spent."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import Any
 from fedqhd.core.config import Config
 
 
-def largest(c: Config) -> float | None:
-    """With secure aggregation, the largest number in a reply."""
+def secure_range(c: Config) -> float | None:
+    """Return the largest absolute value in a reply with secure aggregation; None without it."""
     return None if c.get("secure", "off") == "off" else c.secure_range
 
 
-def spent(c: Config, reports: int) -> dict[str, Any]:
-    """What differential privacy is worth after so many reports, for the summary."""
+def privacy_spent(c: Config, reports: int) -> dict[str, Any]:
+    """Return the summary's entry on differential privacy after a number of reports per client; {} without it."""
     if not c.get("dp_clip"):
         return {}
-    from fedqhd.federation.wrappers.accountant import (
-        epsilon_of,  # which takes a second to load, and clients have no use for it
-    )
+    # It takes a second to import, and clients do not need it.
+    from fedqhd.federation.wrappers.accountant import epsilon_of
 
     epsilon = epsilon_of(c.dp_noise, reports, c.dp_delta)
     return {
@@ -32,7 +31,7 @@ def spent(c: Config, reports: int) -> dict[str, Any]:
 
 
 def privacy_text(privacy: Mapping[str, Any]) -> str:
-    """What differential privacy is worth in the end, in one sentence for the terminal."""
+    """Describe the summary's entry on differential privacy in one sentence for the terminal."""
     epsilon = privacy["epsilon"]
     how = "no privacy without noise" if epsilon is None else f"epsilon {epsilon:.3g} at delta {privacy['delta']:g}"
-    return f"differential privacy of W or Q after {privacy['reports']} reports a client: {how}"
+    return f"differential privacy of W or Q after {privacy['reports']} reports per client: {how}"

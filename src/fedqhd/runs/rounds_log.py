@@ -1,6 +1,6 @@
-"""A line for each round in rounds.jsonl: how long it took, what became of replies, how far clients were apart.
+"""The file rounds.jsonl with one line per round: its duration, its replies, and how far the clients were apart.
 
-Apart from metrics.jsonl, which is the same to the bit whenever and wherever a run is repeated: clocks are not.
+It is separate from metrics.jsonl, which is bit-identical whenever a run is repeated, because durations are not.
 """
 
 from __future__ import annotations
@@ -18,16 +18,25 @@ NAME = "rounds.jsonl"
 
 
 def cut_back(folder: Path, rounds_done: int) -> None:
-    """Drop the lines of rounds that are to be run again, and half a line."""
+    """Keep the lines of the first `rounds_done` rounds and drop incomplete lines, before a run resumes."""
     file = folder / NAME
     lines = file.read_text().splitlines(keepends=True) if file.exists() else []
     file.write_text("".join(line for line in lines[:rounds_done] if line.endswith("\n")))
 
 
-def note(
-    folder: Path, k: int, took: tuple[float, float], server: Server, replies: Sequence[Reply], teacher: Payload
+def append_round(
+    folder: Path, k: int, seconds: tuple[float, float], server: Server, replies: Sequence[Reply], teacher: Payload
 ) -> None:
-    """`took` is (seconds on the clock, CPU seconds). Counts are those since the run began."""
+    """Append the line of round k.
+
+    Args:
+        folder: The folder of the run.
+        k: The round.
+        seconds: The wall-clock seconds and the CPU seconds of the round.
+        server: Its counts are written as they stand, since the start of the run.
+        replies: All replies of the round.
+        teacher: The teacher of the round.
+    """
     counts = dict.fromkeys(("refused", "left out", "late", "repeated"), 0)
     for key, count in server.counts.items():
         kind = key.partition("/")[0]
@@ -35,8 +44,8 @@ def note(
     apart = {str(r.client): distance(r.payload, teacher) for r in replies}
     row = {
         "round": k,
-        "seconds": round(took[0], 3),
-        "cpu_seconds": round(took[1], 3),
+        "seconds": round(seconds[0], 3),
+        "cpu_seconds": round(seconds[1], 3),
         **counts,
         "apart": {i: d for i, d in apart.items() if d is not None},
     }
@@ -45,7 +54,7 @@ def note(
 
 
 def cpu_seconds_until(folder: Path, episode: int) -> float:
-    """What all rounds up to the one that ends with or after so many episodes of a client took."""
+    """Return the CPU seconds of all rounds up to and including the one in which clients played this many episodes."""
     metrics = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
     last = min(row["round"] for row in metrics if row["episode"] == episode - 1)
     lines = (folder / NAME).read_text().splitlines()
@@ -53,16 +62,19 @@ def cpu_seconds_until(folder: Path, episode: int) -> float:
 
 
 def distance(payload: Payload, teacher: Payload) -> float | None:
-    """Root mean square of what a client sent less what was made of it, relative to the spread of that; None where they
-    cannot be compared."""
+    """Return the root-mean-square difference between a reply and the teacher, relative to the teacher's spread.
+
+    None means that the two cannot be compared.
+    """
     for name in ("Q", "W"):
-        sent, made = payload.get(name) if isinstance(payload, Mapping) else None, teacher.get(name)
-        if isinstance(sent, np.ndarray) and made is not None and sent.shape == made.shape and sent.dtype.kind in "fc":
-            spread = rms(made - made.mean(axis=0))
-            d = rms(sent - made)
+        sent, mean = payload.get(name) if isinstance(payload, Mapping) else None, teacher.get(name)
+        if isinstance(sent, np.ndarray) and mean is not None and sent.shape == mean.shape and sent.dtype.kind in "fc":
+            spread = rms(mean - mean.mean(axis=0))
+            d = rms(sent - mean)
             return d / spread if spread > 0 and np.isfinite(d) else None
     return None
 
 
 def rms(x: Array) -> float:
+    """Return the root mean square of all entries."""
     return float(np.sqrt(np.mean(np.abs(x) ** 2)))

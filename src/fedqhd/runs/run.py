@@ -1,4 +1,4 @@
-"""Train, record, evaluate: what `fedqhd train` does."""
+"""Trains, records and evaluates one run, as `fedqhd train` does."""
 
 from __future__ import annotations
 
@@ -29,23 +29,34 @@ from fedqhd.runs import rounds_log as rounds_file
 from fedqhd.runs.build import World, build, liars, make_server, warm_up
 from fedqhd.runs.checkpoint import Checkpoint, Parties
 from fedqhd.runs.config import load_config
-from fedqhd.runs.outcome import Outcome, evaluate, happened, summarise
-from fedqhd.runs.private import spent
+from fedqhd.runs.outcome import Outcome, evaluate, summarise, summarise_replies
+from fedqhd.runs.private import privacy_spent
 
 
 class Listener:
-    """Who wants to know how a run goes; this one does nothing with it."""
+    """Follows the progress of a run. This base class ignores all events; override those of interest."""
 
-    def start(self, config: Config, rounds: int, rounds_done: int) -> None: ...
-    def episode(self, episode: Episode) -> None: ...
-    def round(self, k: int, replies: Sequence[Reply]) -> None: ...
-    def evaluating(self) -> None: ...
+    def start(self, config: Config, rounds: int, rounds_done: int) -> None:
+        """Training starts, or resumes after `rounds_done` of `rounds` rounds."""
+
+    def episode(self, episode: Episode) -> None:
+        """A client has played a training episode."""
+
+    def round(self, k: int, replies: Sequence[Reply]) -> None:
+        """Round k is complete and its checkpoint is written."""
+
+    def evaluating(self) -> None:
+        """Training is complete, and the evaluation starts."""
 
 
 def train(
     config: Config, *, overwrite: bool = False, resume: bool = False, listener: Listener | None = None
 ) -> dict[str, Any]:
-    """Run to the end and return the summary; everything is in `config.folder`."""
+    """Train a run to its end, write all results to `config.folder`, and return the summary.
+
+    Raises:
+        FedQHDError: If the folder holds a run and neither `overwrite` nor `resume` is given, or if the run fails.
+    """
     listener = listener or Listener()
     folder = config.folder
     summary_file = folder / "summary.json"
@@ -53,7 +64,7 @@ def train(
     if resume and summary_file.exists():
         clear_checkpoints(folder)
         return dict(json.loads(summary_file.read_text()))
-    # Bits of a matrix product depend on the number of BLAS threads; one is as fast at these sizes.
+    # The bits of a matrix product depend on the number of BLAS threads, and one thread is as fast at these sizes.
     with threadpool_limits(1):
         clients, world = build(config)
         warm_up(config)
@@ -73,7 +84,11 @@ def conduct(
     resume: bool,
     outcomes: Callable[[Engine], list[Outcome]] | None = None,
 ) -> dict[str, Any]:
-    """All of a run once its clients are there. `outcomes` says what came of them, where they were evaluated at home."""
+    """Train and evaluate a run whose clients are ready, and return the summary.
+
+    `outcomes` returns the evaluations of clients that evaluate themselves on other machines; None evaluates the clients
+    through the engine.
+    """
     folder, (engine, server) = config.folder, parties
     try:
         if not resume:
@@ -81,18 +96,22 @@ def conduct(
         write_bytes(folder / "config.toml", config.to_toml().encode())
         totals = run(config, parties, world.federation, listener)
         listener.evaluating()
-        came = outcomes(engine) if outcomes else engine.each(partial(evaluate, config, world.scaler))
+        evaluated = outcomes(engine) if outcomes else engine.each(partial(evaluate, config, world.scaler))
         reports = totals["rounds"] + server.counts["repeated"]
-        summary = {**summarise(config, came, world, totals), **happened(config, server), **spent(config, reports)}
+        summary = {
+            **summarise(config, evaluated, world, totals),
+            **summarise_replies(config, server),
+            **privacy_spent(config, reports),
+        }
         write_bytes(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
     except WriteFailed as error:
-        raise FedQHDError(f"{error}, then go on with: {how_to_go_on(config)}") from error
+        raise FedQHDError(f"{error}, then resume with: {resume_command(config)}") from error
     clear_checkpoints(folder)
     return summary
 
 
 def make_engine(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
-    """By default one worker process a core, where there are several of both cores and clients."""
+    """Make the engine of a run. With engine=auto, several clients on several cores get one worker process per core."""
     if c.engine == "flower" or c.get("secure", "off") != "off":
         engine: Engine = simulation(c, clients, world, server, listener)
     elif c.engine == "process" or (c.engine == "auto" and min(cores(), len(clients)) > 1):
@@ -104,33 +123,35 @@ def make_engine(c: Config, clients: Sequence[LocalClient], world: World, server:
 
 
 def simulation(c: Config, clients: Sequence[LocalClient], world: World, server: Server, listener: Listener) -> Engine:
+    """Start Flower's simulation; raise FedQHDError if Flower or Ray is not installed."""
     if find_spec("flwr") is None or find_spec("ray") is None:
         raise FedQHDError("engine='flower' needs Flower: install it with pip install 'fedqhd[flower]'")
     from fedqhd.runs.simulated import start
 
-    return start(c, clients, world, on_episode=listener.episode, absent=server.absent)
+    return start(c, clients, world, on_episode=listener.episode, on_absent=server.record_absence)
 
 
-def how_to_go_on(config: Config) -> str:
+def resume_command(config: Config) -> str:
+    """Return the command that resumes a run."""
     return f"fedqhd train --resume --out {config.folder}"
 
 
-def where_it_stands(config: Config) -> str:
-    """What a run that was stopped leaves behind."""
-    kept = checkpoints(config.folder)
+def describe_interruption(config: Config) -> str:
+    """Describe, for the end of an error message, what a run that was stopped leaves behind."""
+    found = checkpoints(config.folder)
     if not (config.folder / "config.toml").exists():
         return " before it began: nothing was written"
-    after = f"after round {number_of(kept[0])}" if kept else "in its first round"
-    return f" {after}, nothing before that is lost; go on with: {how_to_go_on(config)}"
+    when = f"after round {number_of(found[0])}" if found else "in its first round"
+    return f" {when}, nothing before that is lost; resume with: {resume_command(config)}"
 
 
 def identity(config: Config) -> str:
-    """Which run this is: all settings but the folder and the engine, which does not matter to what comes out."""
+    """Return a hash of all settings except the folder and the engine, which do not affect the results."""
     return f"{zlib.crc32(config.replace(out='', engine='auto').to_toml().encode()):08x}"
 
 
 def claim(config: Config, overwrite: bool, resume: bool) -> None:
-    """Refuse a folder that holds another run, unless it is to be resumed or overwritten."""
+    """Raise FedQHDError if the folder holds a run, unless it is to be replaced or is the run to resume."""
     folder = config.folder
     held = folder / "config.toml"
     if resume and overwrite:
@@ -149,9 +170,10 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Make room for a new run; called when it is sure to start, so that a mistake costs nothing.
+    """Delete the run that a folder holds.
 
-    Whatever moment this is cut off at, what is left is the old run or a part of it, under its own settings.
+    It is called only when the new run is sure to start, so that a mistake in the settings costs nothing. If it is
+    interrupted, the folder holds the old run or a part of it, with the old settings.
     """
     clear_checkpoints(folder)
     for model in (*(folder / "models").glob("client-*.npz"), exchange.path_of(folder)):
@@ -170,13 +192,18 @@ def clear(folder: Path) -> None:
 
 
 def clear_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a run and files that were not completely written."""
     for path in [*checkpoints(folder), *folder.glob("**/*.part")]:
         path.unlink()
-    shutil.rmtree(checkpoint.nodes(folder), ignore_errors=True)
+    shutil.rmtree(checkpoint.nodes_folder(folder), ignore_errors=True)
 
 
 def run(config: Config, parties: Parties, federation: Federation, listener: Listener) -> dict[str, Any]:
-    """All rounds, a checkpoint after each. Returns the totals: steps, bytes and seconds."""
+    """Play all rounds, with a checkpoint after each, from the last checkpoint on if there is one.
+
+    Returns:
+        The totals: rounds, steps, bytes and seconds.
+    """
     folder, (engine, server) = config.folder, parties
     rounds = plan_rounds(config.episodes, config.round_episodes)
     fresh: dict[str, Any] = {"rounds": 0, "steps": 0, "bytes_up": 0, "bytes_down": 0, "seconds": {}, "metrics": (0, 0)}
@@ -205,8 +232,8 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
         totals["bytes_down"] += nbytes(latest) * len(replies)
         totals["metrics"] = append(metrics, rows(k, replies), *totals["metrics"])
         if k + 1 == len(rounds):
-            exchange.save(folder, engine, federation, server.counted, latest)
-        rounds_file.note(folder, k, (ended - wall, spent_cpu), server, replies, latest)
+            exchange.save(folder, engine, federation, server.used_weights, latest)
+        rounds_file.append_round(folder, k, (ended - wall, spent_cpu), server, replies, latest)
         checkpoint.save(folder, Checkpoint(k + 1, latest, kept, totals), parties, which, config.keep)
         listener.round(k, replies)
         wall, cpu = perf_counter(), engine.cpu_seconds()
@@ -216,13 +243,16 @@ def run(config: Config, parties: Parties, federation: Federation, listener: List
 
 
 def nbytes(payload: Payload, uplink: str = "full") -> int:
-    """Of the arrays in it, as they travel: what was refused may hold anything, or be none."""
+    """Return the bytes of the arrays in a payload as they are sent.
+
+    A refused reply may hold anything, so whatever is not an array is ignored.
+    """
     arrays = [v for v in payload.values() if isinstance(v, np.ndarray)] if isinstance(payload, Mapping) else []
     return sum(sent_bytes(v, uplink) for v in arrays)
 
 
 def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
-    """One line of metrics.jsonl per client and episode."""
+    """Return the lines of metrics.jsonl for round k, one per client and episode."""
     return [
         {
             "round": k,
@@ -238,8 +268,10 @@ def rows(k: int, replies: Sequence[Reply]) -> list[dict[str, Any]]:
 
 
 def append(metrics: Path, new: list[dict[str, Any]], size: int, crc: int) -> tuple[int, int]:
-    """Lines at the end of a file of `size` bytes and checksum `crc`; both as they are then. A checkpoint that counts
-    on these lines comes after them to the disk."""
+    """Append lines to metrics.jsonl and return its new size in bytes and CRC-32, of which `size` and `crc` are the old.
+
+    The lines are on disk when this returns, before a checkpoint that relies on them is written.
+    """
     data = "".join(json.dumps(row) + "\n" for row in new).encode()
     try:
         with metrics.open("ab") as f:
@@ -252,7 +284,11 @@ def append(metrics: Path, new: list[dict[str, Any]], size: int, crc: int) -> tup
 
 
 def cut_back(metrics: Path, size: int, crc: int) -> None:
-    """Drop the lines of rounds that are to be run again, whole or half."""
+    """Cut metrics.jsonl back to `size` bytes with the CRC-32 `crc`, which drops lines of rounds to be played again.
+
+    Raises:
+        FedQHDError: If lines of finished rounds are missing or damaged.
+    """
     data = metrics.read_bytes()[:size] if metrics.exists() else b""
     if len(data) != size or zlib.crc32(data) != crc:
         raise damaged(metrics, "it lacks lines of finished rounds")

@@ -1,4 +1,4 @@
-"""The settings of a run itself, whatever its method is."""
+"""The settings of a run that do not depend on its method."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ class RunSettings(Settings):
     title: ClassVar[str] = "run"
 
     env: str = define("CartPole-v1", "environment: a Gymnasium id, or module:Env", custom=True)
-    method: str = define("fedqhd", "what is trained, or module:Class", choices=METHODS.names, custom=True)
-    setting: str = define("homogeneous", "one encoder for all clients, or one each", choices=SETTINGS)
+    method: str = define("fedqhd", "method to train with, or module:Class", choices=METHODS.names, custom=True)
+    setting: str = define("homogeneous", "one encoder for all clients, or one for each", choices=SETTINGS)
     clients: int = define(5, "number of clients, N")
-    episodes: int = define(600, "training episodes a client")
-    round_episodes: int = define(50, "episodes between federations, K")
-    eval_episodes: int = define(20, "greedy evaluation episodes a client after training")
-    keep: int = define(2, "checkpoints kept while a run lasts")
+    episodes: int = define(600, "training episodes per client")
+    round_episodes: int = define(50, "episodes per client in a round, K")
+    eval_episodes: int = define(20, "greedy evaluation episodes per client after training")
+    keep: int = define(2, "number of checkpoints to keep during a run")
     engine: str = define(
         "auto",
-        "clients in this process, one process a core, or Flower's simulation: the results are the same",
+        "where clients run: in this process, in one process per core, or in Flower's simulation; the results are the "
+        "same",
         choices=ENGINES,
     )
-    seed: int = define(0, "seed of every random draw", at_least=0)
+    seed: int = define(0, "seed of all random numbers", at_least=0)
     out: str = define("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")

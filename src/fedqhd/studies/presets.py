@@ -44,7 +44,7 @@ def cells(
 ) -> list[Cell]:
     """Return the cells of the table in its order, without combinations of method and setting that are impossible."""
     every = (Cell(m, e, s) for e, s, m in product(envs, settings, methods))
-    return [c for c in every if c.setting in KINDS.find(c.method).possible]
+    return [c for c in every if c.setting in KINDS.find(c.method).supported_settings]
 
 
 def seeds(preset: str, cell: Cell) -> range:

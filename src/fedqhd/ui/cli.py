@@ -166,14 +166,14 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
 
     from fedqhd import api
     from fedqhd.report.terminal import Progress, closing, profile
-    from fedqhd.runs.run import where_it_stands
+    from fedqhd.runs.run import describe_interruption
 
     console = Console()
     try:
         with Progress(console) as progress:
             summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)
     except KeyboardInterrupt as stop:
-        stop.add_note(where_it_stands(config))
+        stop.add_note(describe_interruption(config))
         raise
     closing(console, summary)
     if args.profile:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedqhd.core.presets import read_toml
 from fedqhd.core.settings import groups_of, type_of
-from fedqhd.runs.config import Known
+from fedqhd.runs.config import KnownSettings
 
 
 def weights(words: list[str]) -> str | tuple[float, ...]:
@@ -31,7 +31,7 @@ class SettingFlags:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.known = Known(chosen(words))
+        self.known = KnownSettings(chosen(words))
 
     def __call__(self, parser: argparse.ArgumentParser) -> None:
         for title, names in groups_of(*self.known.classes).items():
@@ -67,7 +67,7 @@ def chosen(words: Sequence[str]) -> dict[str, Any]:
 
 def given_settings(words: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings among the parsed arguments of a command."""
-    known = Known(chosen(words)).fields
+    known = KnownSettings(chosen(words)).fields
     given = {k: v for k, v in vars(args).items() if k in known}
     if "weights" in given:
         given["weights"] = weights(given["weights"])

@@ -1,11 +1,14 @@
-"""Clients on other machines, or simulated as such, by Flower. Nothing here knows how a client or its world is made."""
+"""The Flower engine: clients on other machines or in Flower's simulation.
+
+Nothing in this package knows how clients and environments are made.
+"""
 
 from __future__ import annotations
 
 import os
 
-# Flower and Ray read these when they are first imported: nothing phones home, nothing is installed at run time, and Ray
-# without clusters listens on loopback alone (the name of that switch is older than what it does).
+# Flower and Ray read these variables when they are first imported. They disable telemetry, update checks and
+# installation at run time. Despite its name, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 makes Ray listen on loopback only.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",

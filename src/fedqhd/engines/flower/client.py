@@ -1,4 +1,4 @@
-"""The ClientApp: a client that keeps itself on its own disk, since every message may find a new process."""
+"""The ClientApp. A client keeps its state on its own disk, because every message may be handled by a new process."""
 
 from __future__ import annotations
 
@@ -30,32 +30,37 @@ from fedqhd.federation import Participant, Terms
 
 log = logging.getLogger(__name__)
 
-KEPT = 3
-"""States kept: a server that was killed goes back a round, and two where its last checkpoint was damaged."""
+KEPT_STATES = 3
+"""The number of states that a client keeps. A server that was killed resumes one round back, or two if its last
+checkpoint is damaged."""
 
 
 class Site(NamedTuple):
-    """A client at home."""
+    """A client and what its node needs to serve it."""
 
     client: LocalClient
     member: Participant
+    """How it introduces itself to the server."""
     world: str
-    """Fingerprint of what it takes the public world to be."""
+    """The fingerprint of the anchors, scaling and actions that it uses."""
     federation: Callable[[Terms], Federation]
     folder: Path
+    """Where it keeps its state."""
     measure: Callable[[LocalClient], Mapping[str, Any]] | None = None
-    """What the client finds out about itself in the end, where nobody else can."""
+    """Evaluates the trained client on its own machine; None if the server can do so."""
     uplink: str = "full"
-    """The code that its federation rounds reports to, in which they travel."""
-    largest: float | None = None
-    """With secure aggregation, the largest number that its replies may have. It then replies to masked orders alone."""
+    """The number format to which its federation rounds reports, and in which they are sent."""
+    secure_range: float | None = None
+    """The largest absolute value in its replies with secure aggregation; it then answers only masked orders. None
+    without secure aggregation."""
 
 
-Open = Callable[[Context, Mapping[str, Any]], Site]
-"""Makes the client of a node anew, of what the node knows and of the greeting of the server."""
+OpenSite = Callable[[Context, Mapping[str, Any]], Site]
+"""(the node's context, the server's greeting) -> the node's client, newly made."""
 
 
-def make_client_app(open_site: Open) -> ClientApp:
+def make_client_app(open_site: OpenSite) -> ClientApp:
+    """Return the ClientApp of nodes whose clients `open_site` makes, once for every message."""
     app = ClientApp(mods=[mask])
 
     @app.query()
@@ -66,24 +71,26 @@ def make_client_app(open_site: Open) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         began = process_time()
-        # Bits of a matrix product depend on the number of BLAS threads; one is as fast at these sizes.
+        # The bits of a matrix product depend on the number of BLAS threads, and one thread is as fast at these sizes.
         with threadpool_limits(1):
-            site, order = take_up(open_site, message, context)
-            if is_masked(message.content) == (site.largest is None):
-                raise FedQHDError("the server and this client do not agree on whether replies are masked")
+            site, order = restore_site(open_site, message, context)
+            if is_masked(message.content) == (site.secure_range is None):
+                raise FedQHDError(
+                    "the server and this client disagree on whether replies are masked: give both the same secure="
+                )
             reply = site.client.round(site.federation(order.terms), order.teacher, order.episodes)
             save(site, order)
         returns = [episode.ret for episode in reply.episodes]
         log.info("client %d: exchange %d, mean return %.1f", reply.client, order.exchange, sum(returns) / len(returns))
         cpu = process_time() - began
-        if site.largest is not None:
-            return Message(write_masked(reply, cpu, site.largest), reply_to=message)
+        if site.secure_range is not None:
+            return Message(write_masked(reply, cpu, site.secure_range), reply_to=message)
         return Message(write_reply(reply, cpu, site.uplink), reply_to=message)
 
     @app.evaluate()
     def finish(message: Message, context: Context) -> Message:
         with threadpool_limits(1):
-            site, order = take_up(open_site, message, context)
+            site, order = restore_site(open_site, message, context)
             if order.teacher is not None:
                 site.federation(order.terms).install(site.client, order.teacher)
             save(site, order)
@@ -93,9 +100,11 @@ def make_client_app(open_site: Open) -> ClientApp:
     return app
 
 
-def take_up(open_site: Open, message: Message, context: Context) -> tuple[Site, Order]:
-    """The client as it was before this exchange; what it did in it or after, for a server that has since forgotten, is
-    dropped."""
+def restore_site(open_site: OpenSite, message: Message, context: Context) -> tuple[Site, Order]:
+    """Make the client and restore its state from before this exchange.
+
+    Later states are deleted: they belong to a server that was killed and has resumed from an earlier round.
+    """
     order = read_order(message.content)
     site = open_site(context, message.content.config_records[ABOUT])
     for path in checkpoints(site.folder):
@@ -108,4 +117,5 @@ def take_up(open_site: Open, message: Message, context: Context) -> tuple[Site, 
 
 
 def save(site: Site, order: Order) -> None:
-    write_checkpoint(site.folder, order.exchange + 1, site.client.state(), {"run": order.run}, KEPT)
+    """Write the client's state after an exchange to its folder."""
+    write_checkpoint(site.folder, order.exchange + 1, site.client.state(), {"run": order.run}, KEPT_STATES)

@@ -1,4 +1,4 @@
-"""How long the server waits for whom; and a grid without a network."""
+"""Messages to nodes and their answers: how long the server waits, and a grid without a network."""
 
 from __future__ import annotations
 
@@ -18,40 +18,47 @@ from flwr.supercore.task_identity import TaskIdentity
 
 
 class Patience(NamedTuple):
-    """How long a round waits for replies, in seconds."""
+    """How long a round waits for replies; times are in seconds."""
 
     quorum: float = 1.0
-    """The share of those asked whose replies are enough ..."""
+    """The share of the asked clients whose replies are enough to end the wait after `grace`."""
     grace: float = 0.0
-    """... after so many more seconds."""
+    """How much longer to wait for the others once the quorum is reached."""
     limit: float = math.inf
-    """Nobody is waited for any longer than this."""
+    """The longest wait, whether or not the quorum is reached."""
     poll: float = 0.1
-    """Between two looks."""
+    """The time between two looks for new replies."""
 
 
 class Mailbox:
-    """Questions to nodes, and their answers."""
+    """Sends messages to nodes and collects their answers."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.open: dict[str, int] = {}
-        """Questions without an answer as yet, and the nodes that owe it."""
+        """The node of each unanswered message, by message id."""
         self._reminders: dict[str, int] = {}
 
     def send(self, questions: Iterable[Message]) -> dict[str, int]:
-        """By message, since Flower's own answers, as for a node that is gone, do not say whom they concern."""
+        """Send messages and return the node of each message that was accepted, by message id.
+
+        The id is the key because Flower's own answers, such as that a node is gone, do not name the node.
+        """
         questions = list(questions)
         sent = set(self.grid.push_messages(questions)) if questions else set()
         return {q.metadata.message_id: q.metadata.dst_node_id for q in questions if q.metadata.message_id in sent}
 
     def ask(self, questions: Iterable[Message], patience: Patience) -> Iterator[tuple[int, Message]]:
+        """Send messages and yield (node, answer) as answers arrive; see `wait`."""
         asked = self.send(questions)
         self.open |= asked
         yield from self.wait(asked, patience)
 
     def wait(self, asked: Mapping[str, int], patience: Patience) -> Iterator[tuple[int, Message]]:
-        """(node, its answer), as they come, until all have come or patience is at its end; then the rest stay open."""
+        """Yield (node, answer) as answers arrive, until all have arrived or patience runs out.
+
+        Messages without an answer stay in `open`.
+        """
         end = monotonic() + patience.limit
         enough = math.ceil(patience.quorum * len(asked))
         while waiting := asked.keys() & self.open.keys():
@@ -59,15 +66,18 @@ class Mailbox:
             left = len(asked.keys() & self.open.keys())
             if len(asked) - left >= enough:
                 end = min(end, monotonic() + patience.grace)
-                enough = len(asked) + 1  # the grace runs once
+                enough = len(asked) + 1  # the grace period starts only once
             if left and monotonic() >= end:
                 return
             if left:
                 sleep(patience.poll)
 
     def late(self) -> list[tuple[int, Message]]:
-        """Answers that nobody waits for any more. Nodes that are gone owe none, nor do those that died and came back
-        under their old name: a node answers in turn, so one that answers a reminder has lost what came before it."""
+        """Return (node, answer) for answers that came after the wait for them had ended.
+
+        Also forget what can no longer be answered: messages to nodes that are gone, and to nodes that died and returned
+        under their old id. A node answers messages in order, so one that answers a reminder has lost earlier messages.
+        """
         answers = list(self._pull(self.open.keys()))
         alive = set()
         for answer in self.grid.pull_messages(sorted(self._reminders)):
@@ -76,12 +86,12 @@ class Mailbox:
         return answers
 
     def keep(self, nodes: Set[int]) -> None:
-        """Forget what all others owe."""
+        """Keep only the open messages to these nodes, and forget all others."""
         self.open = {i: node for i, node in self.open.items() if node in nodes}
         self._reminders = {i: node for i, node in self._reminders.items() if node in self.open.values()}
 
     def remind(self, content: RecordDict) -> None:
-        """Ask whoever owes an answer for a sign of life."""
+        """Send a query to every node that owes an answer, to find out whether it is alive."""
         owing = sorted(set(self.open.values()) - set(self._reminders.values()))
         self._reminders |= self.send(Message(content, node, MessageType.QUERY) for node in owing)
 
@@ -93,11 +103,13 @@ class Mailbox:
 
 
 class InProcessGrid(Grid):
-    """The nodes of a ClientApp in this process, one after the other: what is sent takes the form that it has on a
-    network, and nothing else does. For tests, and to follow a message with a debugger."""
+    """A grid whose nodes run a ClientApp in this process, one after the other.
+
+    Messages are serialised as on a network. It serves tests and debugging.
+    """
 
     def __init__(self, app: ClientApp, configs: Sequence[Mapping[str, str | int | float | bool]]) -> None:
-        """A node for each of `configs`, with that as its node-config."""
+        """Make one node per entry of `configs`, which is its node-config."""
         self.app = app
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
         self.contexts = {
@@ -105,7 +117,7 @@ class InProcessGrid(Grid):
         }
         self.sent = 0
         self.bytes = {"up": 0, "down": 0}
-        """What the messages so far would have been on a network, without its headers."""
+        """The size of all messages so far as they would travel on a network, without headers."""
         self._replies: dict[str, Message] = {}
 
     def set_run(self, run: Run) -> None: ...
@@ -136,7 +148,7 @@ class InProcessGrid(Grid):
         return ids
 
     def _sent(self, message: Message, way: str) -> Message:
-        """The message as it comes out at the other end."""
+        """Serialise and deserialise a message, and count its bytes; `way` is "up" or "down"."""
         contents = {name: part.deflate() for name, part in get_all_nested_objects(message).items()}
         self.bytes[way] += sum(map(len, contents.values()))
         arrived = cast(Message, inflate_object_from_contents(message.object_id, contents))

@@ -1,4 +1,4 @@
-"""What travels, as Flower's records: named arrays, numbers and names. Never pickles."""
+"""Messages as Flower records: named arrays, numbers and strings, never pickles."""
 
 from __future__ import annotations
 
@@ -15,24 +15,29 @@ from fedqhd.federation import Participant, Terms
 from fedqhd.federation.wrappers.uplink import Coded, decode, shortened
 
 ARRAYS, METRICS, ABOUT = "arrays", "metrics", "about"
-"""The three records of a message."""
+"""The names of the three records of a message."""
 
 
 def array_record(payload: Payload) -> ArrayRecord:
+    """Return a payload as a Flower record."""
     return ArrayRecord({name: FlowerArray(np.asarray(v)) for name, v in payload.items()})
 
 
 def payload_of(record: ArrayRecord) -> dict[str, Array]:
+    """Return a Flower record as a payload."""
     return {name: v.numpy() for name, v in record.items()}
 
 
 def write_greeting(greeting: Mapping[str, str]) -> RecordDict:
-    """What a node has to know to make itself; every order repeats it, since every message may find a new process."""
+    """Write what a node must know to make its client.
+
+    Every order repeats it, because every message may be handled by a new process.
+    """
     return RecordDict({ABOUT: ConfigRecord(dict(greeting))})
 
 
 class Order(NamedTuple):
-    """What the server asks for: which exchange of which run it is, and what to do in it."""
+    """What the server asks of a client in one exchange of a run."""
 
     run: str
     exchange: int
@@ -43,26 +48,34 @@ class Order(NamedTuple):
 
 
 def write_order(order: Order, greeting: Mapping[str, str]) -> RecordDict:
+    """Write an order as the content of a message."""
     about: dict[str, Any] = {
         **greeting,
         "run": order.run,
         "exchange": order.exchange,
         "episodes": order.episodes,
-        "terms": json.dumps([order.terms.alike, shapes(order.terms.like)]),
+        "terms": json.dumps([order.terms.same_encoder, shapes(order.terms.like)]),
         "first": order.teacher is None,
     }
     return RecordDict({ARRAYS: array_record(order.teacher or {}), ABOUT: ConfigRecord(about)})
 
 
 def read_order(content: RecordDict) -> Order:
+    """Read what `write_order` wrote."""
     about: Mapping[str, Any] = content.config_records[ABOUT]
-    alike, like = json.loads(about["terms"])
+    same_encoder, like = json.loads(about["terms"])
     teacher = None if about["first"] else payload_of(content.array_records[ARRAYS])
-    return Order(about["run"], about["exchange"], about["episodes"], Terms(alike, ghosts(like)), teacher)
+    return Order(about["run"], about["exchange"], about["episodes"], Terms(same_encoder, placeholders(like)), teacher)
 
 
 def write_reply(reply: Reply, cpu: float, uplink: str = "full") -> RecordDict:
-    """`cpu`: seconds of computing that the round took this client; `uplink`: the code that it rounded its report to."""
+    """Write a reply as the content of a message.
+
+    Args:
+        reply: The client's reply.
+        cpu: The CPU seconds that the client spent on the round.
+        uplink: The number format to which its report was rounded.
+    """
     arrays, coded = dict(reply.payload), {}
     for name, v in reply.payload.items():
         short = shortened(v, uplink)
@@ -83,14 +96,14 @@ def write_reply(reply: Reply, cpu: float, uplink: str = "full") -> RecordDict:
 
 
 def read_reply(content: RecordDict) -> tuple[Reply, float]:
-    """The reply and the seconds of computing that it took; raises whatever a malformed one makes it raise."""
+    """Read what `write_reply` wrote: the reply and its CPU seconds. A malformed message may raise any exception."""
     about: Mapping[str, Any] = content.config_records[ABOUT]
     metrics: dict[str, Any] = dict(content.metric_records[METRICS])
-    # In a masked round there are none.
+    # A masked reply has no arrays that could be read.
     payload = payload_of(content.array_records[ARRAYS]) if ARRAYS in content.array_records else {}
     for name, (dtype, unit) in json.loads(about["coded"]).items():
         if np.dtype(dtype).kind not in "fc" or payload[name].dtype.kind not in "fi":
-            raise ValueError(f"its {name} is coded as {payload[name].dtype} for {dtype}")
+            raise ValueError(f"its {name} is coded as {payload[name].dtype}, which cannot stand for {dtype}")
         payload[name] = decode(Coded(payload[name], float(unit)), np.dtype(dtype))
     columns = [metrics[f"episodes/{name}"] for name in Episode._fields]
     reply = Reply(
@@ -106,14 +119,16 @@ def read_reply(content: RecordDict) -> tuple[Reply, float]:
 
 
 class Introduction(NamedTuple):
-    """How a node introduces itself: which client it is, what it is, and what it takes the public world to be."""
+    """How a node introduces its client."""
 
     client: int
     member: Participant
     world: str
+    """The fingerprint of the anchors, scaling and actions that it uses."""
 
 
 def write_introduction(introduction: Introduction) -> RecordDict:
+    """Write an introduction as the content of a message."""
     fingerprint, weight, like = introduction.member
     about: dict[str, Any] = {
         "client": introduction.client,
@@ -126,15 +141,17 @@ def write_introduction(introduction: Introduction) -> RecordDict:
 
 
 def read_introduction(content: RecordDict) -> Introduction:
+    """Read what `write_introduction` wrote."""
     about: Mapping[str, Any] = content.config_records[ABOUT]
-    member = Participant(about["fingerprint"], json.loads(about["weight"]), ghosts(json.loads(about["like"])))
+    member = Participant(about["fingerprint"], json.loads(about["weight"]), placeholders(json.loads(about["like"])))
     return Introduction(about["client"], member, about["world"])
 
 
 def shapes(like: Payload) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the type and shape of each array."""
     return {name: (v.dtype.str, v.shape) for name, v in like.items()}
 
 
-def ghosts(described: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays of these types and shapes, which take no memory."""
+def placeholders(described: Mapping[str, Any]) -> dict[str, Array]:
+    """Return arrays of zeros with the types and shapes that `shapes` returned; they take almost no memory."""
     return {name: np.broadcast_to(np.zeros((), dtype), shape) for name, (dtype, shape) in described.items()}

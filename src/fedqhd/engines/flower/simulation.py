@@ -1,4 +1,4 @@
-"""Flower's simulation of many nodes on one machine, by Ray, as an engine like any other."""
+"""Flower's simulation of many nodes on one machine, which runs on Ray, as an engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedqhd.agents.client import LocalClient
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_checkpoint, write_checkpoint
 from fedqhd.core.protocols import Array, Payload, under
-from fedqhd.engines.flower.client import KEPT
+from fedqhd.engines.flower.client import KEPT_STATES
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.process import cores
 
@@ -28,23 +28,31 @@ T = TypeVar("T")
 START = 300.0
 """Seconds that Ray has to start."""
 STOP = 30.0
-"""Seconds that it has to end."""
+"""Seconds that Ray has to stop."""
 
 
 class Simulation:
-    """Nodes in the processes of Ray, one a core. Flower calls a ServerApp; here it hands out its grid and waits."""
+    """Nodes in Ray processes, one per core.
+
+    Flower runs a ServerApp in a thread. That app only hands over its grid and waits until `stop` is called.
+    """
 
     def __init__(self, app: ClientApp, nodes: int) -> None:
-        # Its narration is not the user's concern, and what goes wrong reaches us.
+        """Start the simulation and wait for its `grid`.
+
+        Raises:
+            FedQHDError: If it does not start.
+        """
+        # Users do not need Flower's log, and its errors reach us as exceptions and messages.
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
-        handed: Queue[Grid] = Queue()
+        grids: Queue[Grid] = Queue()
         self._done = threading.Event()
         self._error: BaseException | None = None
         server = ServerApp()
 
         @server.main()
         def main(grid: Grid, context: Context) -> None:
-            handed.put(grid)
+            grids.put(grid)
             self._done.wait()
 
         quiet = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -61,24 +69,29 @@ class Simulation:
         self._thread.start()
         for _ in range(int(START)):
             with suppress(Empty):
-                self.grid = handed.get(timeout=1.0)
+                self.grid = grids.get(timeout=1.0)
                 return
             if not self._thread.is_alive():
                 break
         raise FedQHDError(f"engine='flower' could not start its simulation: {self._error or 'Ray did not answer'}")
 
     def stop(self) -> None:
+        """End the simulation."""
         self._done.set()
         self._thread.join(STOP)
 
 
 def client_folder(folder: Path, client: int) -> Path:
+    """Return the folder in which a simulated client keeps its state."""
     return folder / f"client-{client}"
 
 
 class SimulationEngine(FlowerEngine):
-    """Nodes on this machine. They keep themselves in folders here, as real ones do at home, which puts their states
-    within reach: of the checkpoints of the run, and of whoever evaluates them."""
+    """Simulated nodes on this machine.
+
+    They keep their states in folders, as real nodes do. Because the folders are on this machine, checkpoints and
+    evaluation can read them.
+    """
 
     def __init__(
         self,
@@ -90,13 +103,24 @@ class SimulationEngine(FlowerEngine):
         stop: Callable[[], None] = lambda: None,
         **options: Any,
     ) -> None:
-        """`clients` as they were built, before they learned anything."""
+        """Make the engine and wait for its nodes.
+
+        Args:
+            grid: The grid of the simulation.
+            clients: Untrained clients, as the nodes make them.
+            folder: Where the nodes keep their states. It is emptied.
+            run: The name of the run.
+            world: The fingerprint of anchors, scaling and actions.
+            stop: Called by `close`.
+            **options: Further arguments of `FlowerEngine`.
+        """
         super().__init__(grid, run, {}, world, **options)
         self.clients, self.folder, self.stop = clients, folder, stop
         shutil.rmtree(folder, ignore_errors=True)
         self.gather(len(clients), START)
 
     def refuse(self, why: Exception) -> None:
+        """Raise an error, because a simulated node cannot be fixed while the run waits."""
         raise FedQHDError(f"a simulated client cannot be made: {why}") from why
 
     def state(self) -> Payload:
@@ -111,10 +135,12 @@ class SimulationEngine(FlowerEngine):
         super().restore(arrays)
         for client in self.clients:
             own = under(arrays, f"{client.index}/")
-            write_checkpoint(client_folder(self.folder, client.index), self.exchange, own, {"run": self.run}, KEPT)
+            write_checkpoint(
+                client_folder(self.folder, client.index), self.exchange, own, {"run": self.run}, KEPT_STATES
+            )
 
     def each(self, f: Callable[[LocalClient], T]) -> list[T]:
-        """f of every client as it is now, computed here."""
+        """Return f(client) for every client, restored to its current state and computed in this process."""
         for client in self.clients:
             found = read_checkpoint(client_folder(self.folder, client.index))
             if found is not None:

@@ -1,4 +1,4 @@
-"""FedQHD as a strategy, for those who have a ServerApp of their own and let Flower's loop drive it."""
+"""FedQHD as a Flower strategy, for users who have their own ServerApp and let Flower run the rounds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ from fedqhd.federation import Server
 
 
 class FedQHD(Strategy):
-    """One round of Flower's is one of ours: `start(grid, ArrayRecord(), num_rounds=len(rounds))`.
+    """Each round of Flower is one round of FedQHD: `start(grid, ArrayRecord(), num_rounds=len(rounds))`.
 
-    What is decided in a round is decided by `Server` and `Federation`, as in every engine of ours.
+    As with every engine, `Server` and `Federation` make all decisions.
     """
 
     def __init__(self, engine: FlowerEngine, federation: Federation, server: Server, rounds: Sequence[int]) -> None:
-        """`rounds`: the episodes of each round. The engine has gathered its clients."""
+        """Make a strategy.
+
+        Args:
+            engine: The engine on the grid; `gather` must have been called.
+            federation: What clients and server exchange.
+            server: Invites clients and checks replies.
+            rounds: The number of episodes of each round.
+        """
         self.engine, self.federation, self.server, self.rounds = engine, federation, server, rounds
         self._asked: dict[int, Message] = {}
         self._state = federation.start()
@@ -30,7 +37,7 @@ class FedQHD(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        self.engine.meet()
+        self.engine.update_nodes()
         k = server_round - 1
         self._asked = self.engine.orders(MessageType.TRAIN, self._teacher, self.rounds[k], self.server.invite(k))
         return list(self._asked.values())
@@ -50,16 +57,16 @@ class FedQHD(Strategy):
         valid = self.server.admit(k, 0, arrived, expects)
         if len(valid) < max(1, self.server.min_clients):
             return None, None
-        believed = self.server.believed(k, valid, expects)
+        selected = self.server.select(k, valid, expects)
         returns = [episode.ret for reply in arrived for episode in reply.episodes]
-        metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(believed)})
-        self._state, self._teacher = self.federation.aggregate(self._state, believed)
+        metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(selected)})
+        self._state, self._teacher = self.federation.aggregate(self._state, selected)
         return array_record(self._teacher), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Only in the end, when the last teacher is installed."""
+        """Send messages only after the last round, to have the clients install the last teacher."""
         if server_round < len(self.rounds) or self._teacher is None:
             return []
         return list(self.engine.orders(MessageType.EVALUATE, self._teacher).values())

@@ -1,1 +1,1 @@
-"""The methods, one file each: the seven of the paper. FedQHD with DQN clients is the mixed federation."""
+"""The seven methods of the paper, one file each. The paper's mixed federation is FedQHD with some DQN clients."""

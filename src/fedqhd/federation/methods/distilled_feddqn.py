@@ -1,4 +1,4 @@
-"""Distilled FedDQN: networks of any shape that learn from the mean of their softened choices at anchors."""
+"""Distilled FedDQN: networks of any shape are distilled towards the mean of their softmax policies at anchors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class DistillationSettings(WidthSettings):
 
     title: ClassVar[str] = "DQN: distillation"
 
-    temperature: float = setting(1.0, "softmax(Q / temperature)", above=0)
+    temperature: float = setting(1.0, "temperature of the softmax, softmax(Q / temperature)", above=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Distilled(AnchorCompile):
-    """The teacher is the mean of softened choices, p = sum_i pi_i softmax(Q_i / T) on the anchors; each client
-    takes gradient steps on KL(p || softmax(Q / T))."""
+    """The teacher is the mean softmax policy, p = sum_i pi_i softmax(Q_i / T), at the anchors; each client takes
+    gradient steps on KL(p || softmax(Q / T))."""
 
     temperature: float = field(default=1.0, kw_only=True)
 
@@ -48,12 +48,12 @@ class Distilled(AnchorCompile):
         return state, {"p": self.combine(replies, "p")}
 
     def install(self, client: Client, teacher: Payload) -> None:
-        # softmax(T log p / T) = p: as values, the teacher is T log p.
+        # The values T log p represent the teacher, because softmax(T log p / T) = p.
         client.agent.fit_anchors(self.anchors, self.temperature * np.log(np.maximum(teacher["p"], 1e-30)))
 
 
 class DistilledFedDQN(Method):
-    """Distillation between networks, by gradient steps."""
+    """Federated distillation between networks by gradient steps."""
 
     name: ClassVar[str] = "distilled-feddqn"
     Settings = DistillationSettings
@@ -79,4 +79,4 @@ class DistilledFedDQN(Method):
     def check(cls, c: Config, need: Need) -> None:
         super().check(c, need)
         need(c.anchor_source not in MOVING, "anchor_source",
-             "distilled-feddqn takes anchors that stay as they are: rollout, uniform, mix or file")  # fmt: skip
+             "distilled-feddqn needs fixed anchors: choose rollout, uniform, mix or file")  # fmt: skip

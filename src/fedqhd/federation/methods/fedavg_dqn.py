@@ -1,4 +1,4 @@
-"""FedAvg-DQN: networks of one shape whose parameters are averaged, which is Algorithm 1's exchange over DQN agents."""
+"""FedAvg-DQN: the parameters of networks of one shape are averaged, which is Algorithm 1's exchange with DQN agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FedAvgDQN(Method):
     name: ClassVar[str] = "fedavg-dqn"
     Settings = WidthSettings
     style: ClassVar[Style] = Style("#009e73", (5, 1, 1, 1), rank=3)
-    possible: ClassVar[tuple[str, ...]] = ("homogeneous",)
+    supported_settings: ClassVar[tuple[str, ...]] = ("homogeneous",)
     wrappers = (UplinkSettings, SecureSettings, AttackSettings)
 
     @classmethod
@@ -34,7 +34,7 @@ class FedAvgDQN(Method):
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
-        need(c.setting in cls.possible, "setting",
-             "fedavg-dqn averages parameters, and networks of different widths have none in common; distilled-feddqn "
-             "can")  # fmt: skip
+        need(c.setting in cls.supported_settings, "setting",
+             "fedavg-dqn averages parameters, and networks of different widths have none in common; give "
+             "setting=homogeneous or method=distilled-feddqn")  # fmt: skip
         super().check(c, need)

@@ -1,7 +1,7 @@
 """FedQHD: clients with one encoder average their readouts, clients with different ones compile a teacher at anchors.
 
-Clients may also be of different kinds (`agents`): values at anchors say nothing of the model behind them, so readouts
-and networks can sit in one federation.
+Clients may also have different learners (the setting `agents`). Values at anchors do not depend on the model behind
+them, so readouts and networks can take part in one federation.
 """
 
 from __future__ import annotations
@@ -29,12 +29,19 @@ class FedQHDSettings(LearnerSettings):
     """The settings of `method=fedqhd` itself."""
 
     agents: tuple[str, ...] = setting(
-        (), "kinds of the clients, cycled, e.g. qhd dqn:64 dqn:128x128 module:Class (all qhd)"
+        (), "agents of the clients, cycled, e.g. qhd dqn:64 dqn:128x128 module:Class (default: qhd for all)"
     )
 
 
 def kind_of(spec: str, learner: str) -> tuple[type[Learner], dict[str, Any]]:
-    """The learner of `qhd` (that of the run), `dqn:64`, `dqn:128x128` or `module:Class`, and options for making it."""
+    """Parse an entry of `agents`: `qhd` (the run's `learner`), `dqn:64`, `dqn:128x128` or `module:Class`.
+
+    Returns:
+        The learner class and the options for its `make`.
+
+    Raises:
+        FedQHDError: If the entry is none of these.
+    """
     name, _, rest = spec.partition(":")
     if spec == "qhd":
         return LEARNERS.find(learner), {}
@@ -61,7 +68,7 @@ class FedQHD(Method):
 
     @classmethod
     def uses_anchors(cls, values: Values) -> bool:
-        """Where encoders differ, where W does not say how certain it is, and where there are no readouts to average."""
+        """Tell whether clients exchange values at anchors: with different encoders, precision weights or networks."""
         readouts = all(learner.encodes for learner in cls.learners(values))
         return bool(values["setting"] == "heterogeneous" or values.get("weights") == "precision" or not readouts)
 
@@ -81,31 +88,32 @@ class FedQHD(Method):
         through_anchors: Federation = compiled
         if c.anchor_source == "teacher":
             through_anchors = TeacherAnchors(compiled, teacher_rollout(c, public))
-        # W alone does not say how certain it is.
+        # Precision weights go through anchors even with one encoder, because W carries no uncertainty.
         return through_anchors if precise else choose(terms, through_anchors, combine)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
         need(not c.agents or c.setting == "heterogeneous", "agents",
-             "kinds of agents have no parameters in common to average, only values on anchors: give "
+             "different agents have no parameters in common, so they can exchange only values at anchors: give "
              f"setting=heterogeneous, not {c.setting}")  # fmt: skip
         certain = all(hasattr(learner, "uncertainty") for learner in cls.learners(c.values))
         need(c.weights != "precision" or certain, "weights",
-             "only a learner such as least-squares knows how certain it is")  # fmt: skip
+             "it needs a learner that knows its uncertainty, such as least-squares")  # fmt: skip
         need(c.weights != "precision" or c.anchor_source != "visited", "anchor_source",
-             "precision weights take anchors that no client gave: rollout, uniform, mix, file or teacher")  # fmt: skip
+             "weights=precision needs anchors that do not come from clients: choose rollout, uniform, mix, file or "
+             "teacher")  # fmt: skip
         need(c.get("exchange", "model") == "model" or c.setting == "homogeneous", "exchange",
-             "normal equations add up where all clients have one encoder: give setting=homogeneous")  # fmt: skip
+             "normal equations can be added up only if clients have one encoder: give setting=homogeneous")  # fmt: skip
         need(not (c.late and c.late_weight and c.get("anchor_source") == "teacher"), "late_weight",
-             "with anchor_source=teacher the anchors have moved on when a late reply comes: give 0")  # fmt: skip
+             "with anchor_source=teacher the anchors have moved on when a late reply arrives: give 0")  # fmt: skip
         for name, value, fits in (
             ("exchange", "statistics", ("auto", "mean")),
             ("weights", "precision", ("auto", "mean", "multi-krum")),
         ):
             need(c.get(name) != value or c.aggregate in fits, "aggregate",
-                 f"with {name}={value} replies are added up: choose {' or '.join(fits)}")  # fmt: skip
+                 f"with {name}={value} the server adds replies up: choose {' or '.join(fits)}")  # fmt: skip
 
     @classmethod
-    def other_exchange(cls, c: Config) -> dict[str, Any]:
-        """A client that may have drawn a narrow encoder looks a little further."""
-        return {"sigma": 1.25 * c.sigma} if c.setting == "heterogeneous" else super().other_exchange(c)
+    def tuning_variant(cls, c: Config) -> dict[str, Any]:
+        """With different encoders, try a larger bandwidth, because some clients draw a narrow encoder."""
+        return {"sigma": 1.25 * c.sigma} if c.setting == "heterogeneous" else super().tuning_variant(c)

@@ -1,4 +1,4 @@
-"""Independent QHD: clients learn alone, and nothing is exchanged."""
+"""Independent QHD: clients learn alone and exchange nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedqhd.federation.terms import Terms
 
 @dataclass(frozen=True, eq=False)
 class Independent:
-    """No federation: nothing is sent, nothing installed. The target is synced as at every round boundary."""
+    """No federation: nothing is sent or installed. Targets are still synced at every round boundary."""
 
     def start(self) -> Payload:
         return {}
@@ -34,7 +34,7 @@ class Independent:
 
 
 class IndependentQHD(Method):
-    """N clients with a readout each and no federation."""
+    """N clients that each train their own readout without a federation."""
 
     name: ClassVar[str] = "independent-qhd"
     style: ClassVar[Style] = Style("#56b4e9", (4, 2), rank=1)
@@ -45,6 +45,6 @@ class IndependentQHD(Method):
         return Independent()
 
     @classmethod
-    def other_exchange(cls, c: Config) -> dict[str, Any]:
-        """There is none: a client that stays alone looks a little further."""
+    def tuning_variant(cls, c: Config) -> dict[str, Any]:
+        """Try a larger bandwidth, since there is no exchange to vary."""
         return {"sigma": 1.25 * c.sigma}

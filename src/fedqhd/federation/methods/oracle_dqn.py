@@ -1,4 +1,4 @@
-"""Oracle DQN: one network that learns from the data of all clients, which no federation may."""
+"""Oracle DQN: one network that learns from the data of all clients, which a federation must keep apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedqhd.federation.methods.oracle_qhd import Oracle
 
 
 class OracleDQN(Oracle):
-    """The pooled network; with different widths it has the largest."""
+    """The pooled network; if widths differ, it has the largest."""
 
     name: ClassVar[str] = "oracle-dqn"
     Settings = WidthSettings
@@ -23,5 +23,5 @@ class OracleDQN(Oracle):
 
     @classmethod
     def source(cls, setting: str) -> tuple[str, str]:
-        """One network on pooled data, as wide as the widest, is the same whatever the clients would have had."""
+        """One network on pooled data does not depend on how the clients differ, so one run serves both settings."""
         return cls.name, "homogeneous"

@@ -1,4 +1,4 @@
-"""Oracle QHD: one readout that learns from the data of all clients, which no federation may."""
+"""Oracle QHD: one readout that learns from the data of all clients, which a federation must keep apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedqhd.federation.terms import Terms
 
 
 class Oracle(Method):
-    """One agent over the environments of all clients; with different encoders it has the largest."""
+    """One agent that plays in the environments of all clients; if their models differ in size, it has the largest."""
 
     pooled: ClassVar[bool] = True
     federated: ClassVar[bool] = False
@@ -22,8 +22,8 @@ class Oracle(Method):
         return Independent()
 
     @classmethod
-    def other_exchange(cls, c: Config) -> dict[str, Any]:
-        """An oracle, which has all data, remembers more of it."""
+    def tuning_variant(cls, c: Config) -> dict[str, Any]:
+        """Try a larger replay memory, because an oracle receives the data of all clients."""
         return {"replay_size": 2 * c.replay_size}
 
 

@@ -1,4 +1,4 @@
-"""Truncated FedAvg-QHD: readouts cut to the rows that all clients have, averaged, and padded with zeros."""
+"""Truncated FedAvg-QHD: readouts are cut to the rows that all clients have, averaged, and padded with zeros."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedqhd.federation.terms import Terms
 
 @dataclass(frozen=True, eq=False)
 class Truncated:
-    """W_i cut to the D_min rows that all clients have, averaged, and padded with zeros.
+    """The W_i are cut to the D_min rows that all clients have, averaged, and padded with zeros.
 
-    With one encoder for all this is Algorithm 1. With different ones, rows that are added up mean different things.
+    With one encoder this is Algorithm 1. With different encoders, it adds up rows that belong to different features.
     """
 
     like: Payload
-    """Arrays that look like the parameters of the client with the fewest rows, which says how many all have."""
+    """Arrays with the shapes and types of the parameters of the client with the fewest rows, D_min."""
     combine: Combine = weighted_mean
 
     @property
@@ -51,20 +51,20 @@ class Truncated:
 
 
 class TruncatedFedAvgQHD(Method):
-    """Parameter averaging of readouts, whatever their encoders are."""
+    """Parameter averaging of readouts, regardless of their encoders."""
 
     name: ClassVar[str] = "truncated-fedavg-qhd"
     style: ClassVar[Style] = Style("#e69f00", (1, 1), rank=2)
 
     @classmethod
     def source(cls, setting: str) -> tuple[str, str]:
-        """With one encoder nothing is truncated: it is Algorithm 1, to the bit."""
+        """With one encoder nothing is truncated, so the method is bit-identical to Algorithm 1."""
         return ("fedqhd" if setting == "homogeneous" else cls.name), setting
 
     def federation(self, terms: Terms, public: Public) -> Federation:
         return Truncated(terms.like, self.rule.combine)
 
     @classmethod
-    def other_exchange(cls, c: Config) -> dict[str, Any]:
-        """A client that may have drawn a narrow encoder looks a little further."""
-        return {"sigma": 1.25 * c.sigma} if c.setting == "heterogeneous" else super().other_exchange(c)
+    def tuning_variant(cls, c: Config) -> dict[str, Any]:
+        """With different encoders, try a larger bandwidth, because some clients draw a narrow encoder."""
+        return {"sigma": 1.25 * c.sigma} if c.setting == "heterogeneous" else super().tuning_variant(c)

@@ -1,1 +1,1 @@
-"""What wraps any federation or engine: privacy, the precision of replies, attacks."""
+"""Wrappers around any federation or engine: differential privacy, rounded replies, attacks."""

@@ -1,4 +1,4 @@
-"""What Gaussian noise is worth: epsilon and delta of differential privacy, exactly."""
+"""The privacy accountant: exact epsilon and delta of repeated Gaussian noise."""
 
 from __future__ import annotations
 
@@ -9,16 +9,24 @@ from scipy.special import log_ndtr, ndtr
 
 
 def delta_of(epsilon: float, mu: float) -> float:
-    """The delta at which N(0, 1) and N(mu, 1) cannot be told apart by more than epsilon (Balle and Wang, 2018)."""
+    """Return the smallest delta for which N(0, 1) and N(mu, 1) are (epsilon, delta)-indistinguishable.
+
+    The formula is that of Balle and Wang (2018).
+    """
     a, b = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
     return float(ndtr(a) - math.exp(epsilon + log_ndtr(b)))
 
 
 def epsilon_of(noise: float, reports: int, delta: float) -> float:
-    """Epsilon after so many noised reports, each of which may depend on those before it.
+    """Return epsilon after a number of noised reports, each of which may depend on those before it.
 
-    T Gaussian mechanisms of noise z are together exactly as one of z / sqrt(T) (Dong, Roth and Su, 2019), and what that
-    is worth is known exactly: no bound is lost on the way.
+    T Gaussian mechanisms with noise z compose exactly into one with noise z / sqrt(T) (Dong, Roth and Su, 2019), whose
+    epsilon is known exactly, so the result is not just an upper bound.
+
+    Args:
+        noise: The standard deviation z of the noise in units of the sensitivity; 0 gives infinity.
+        reports: The number T of reports; 0 gives 0.
+        delta: The delta at which epsilon is computed.
     """
     if not reports:
         return 0.0
@@ -27,6 +35,6 @@ def epsilon_of(noise: float, reports: int, delta: float) -> float:
     mu = math.sqrt(reports) / noise
     if delta_of(0.0, mu) <= delta:
         return 0.0
-    # log(1 / delta) deviations of the privacy loss, which is N(mu^2 / 2, mu^2), are more than enough.
+    # The privacy loss is N(mu^2 / 2, mu^2); its mean plus sqrt(2 log(1 / delta)) deviations is a safe upper end.
     most = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1
     return float(brentq(lambda e: delta_of(e, mu) - delta, 0.0, most, xtol=1e-12))

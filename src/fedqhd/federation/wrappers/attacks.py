@@ -1,6 +1,6 @@
-"""Clients that lie, to test aggregation against: `Attacked` is any engine some of whose clients do.
+"""Attacks by lying clients, to test aggregation: `Attacked` wraps any engine and falsifies some of its replies.
 
-The liars see all honest replies of the round, and work together. They train as everyone else; what they say is false.
+The liars see all honest replies of the round and cooperate. They train as all others do; only their replies are false.
 """
 
 from __future__ import annotations
@@ -16,39 +16,46 @@ from fedqhd.core.protocols import Array, Engine, Payload, Reply, under
 SCALE = 10.0
 """How many times larger than honest values the loud attacks are."""
 LITTLE = 1.5
-"""Standard deviations of the honest replies by which colluders depart from their mean."""
+"""How many standard deviations of the honest replies colluders depart from their mean."""
 
 
 class Scene(NamedTuple):
-    """What a liar knows of one array: its own honest one, those of the honest clients (as rows), the one it sent
-    first, what the teacher has under this name, and its generator."""
+    """What a liar knows when it falsifies one array of its reply."""
 
     own: Array
+    """The array that it would send if it were honest, of any shape."""
     honest: Array
+    """The arrays of the honest clients, (H, ...)."""
     first: Array
+    """The honest array of its first reply."""
     teacher: Array | None
+    """The teacher's array of this name, if there is one of this shape."""
     rng: np.random.Generator
 
 
 def size(s: Scene) -> float:
-    """Root mean square of honest values."""
+    """Return the root mean square of the honest values."""
     return float(np.sqrt(np.mean(np.abs(s.honest) ** 2)))
 
 
 def noise(s: Scene) -> Array:
+    """Add Gaussian noise with SCALE times the size of honest values."""
     return s.own + SCALE * size(s) * s.rng.standard_normal(s.own.shape)
 
 
 def constant(s: Scene) -> Array:
-    """The same everywhere: the first action is worth SCALE times as much as anything is, the others nothing."""
+    """Claim everywhere that the first action is worth SCALE times the size of honest values and the others nothing."""
     lie = np.zeros_like(s.own)
     lie[..., 0] = SCALE * size(s)
     return lie
 
 
 def collude(s: Scene) -> Array:
-    """A little is enough (Baruch et al., 2019): LITTLE deviations from the honest mean, down for the actions that it
-    prefers and up for the others. Each coordinate looks like an honest one."""
+    """Shift the honest mean by LITTLE standard deviations ("a little is enough", Baruch et al., 2019).
+
+    The values of the actions that the mean prefers go down and those of the others go up, but each single coordinate
+    still looks like an honest one.
+    """
     mean, spread = s.honest.mean(axis=0), s.honest.std(axis=0)
     preferred = (mean - mean.mean(axis=-1, keepdims=True)).real
     return mean - LITTLE * spread * np.sign(preferred)
@@ -66,9 +73,17 @@ ATTACKS: Mapping[str, Callable[[Scene], Array]] = {
 
 
 class Attacked:
-    """An engine of which some clients lie."""
+    """An engine some of whose clients lie."""
 
     def __init__(self, engine: Engine, attack: str, liars: Sequence[int], seed: int) -> None:
+        """Wrap an engine.
+
+        Args:
+            engine: Where the clients live.
+            attack: One of `ATTACKS`.
+            liars: The clients that lie.
+            seed: The seed of the liars' random numbers.
+        """
         self.engine, self.lie, self.liars, self.seed = engine, ATTACKS[attack], frozenset(liars), seed
         self._first: dict[int, Payload] = {}
 

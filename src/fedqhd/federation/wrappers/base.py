@@ -1,4 +1,4 @@
-"""A federation around another one."""
+"""The base class of federations that wrap another one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedqhd.core.protocols import Client, Expected, Federation, Payload, Reply
 
 
 class Wrapper:
-    """Does what the federation inside does. Subclasses change one step of it."""
+    """A federation that does what the wrapped one does. Subclasses change one of its steps."""
 
     def __init__(self, inner: Federation) -> None:
         self.inner = inner
@@ -30,7 +30,7 @@ class Wrapper:
 
 
 def unwrapped(federation: Federation) -> Federation:
-    """The federation inside all wrappers."""
+    """Return the federation inside all wrappers."""
     while isinstance(federation, Wrapper):
         federation = federation.inner
     return federation

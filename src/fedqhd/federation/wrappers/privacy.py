@@ -1,7 +1,8 @@
-"""Differential privacy of what a client reports: its change of the teacher, clipped and noised, and what that is worth.
+"""Differential privacy of a client's reports: its change of the teacher is clipped and noised before it is sent.
 
-Whoever sees the noised reports of T rounds, the server included, can tell one history of a client from any other only
-as well as (epsilon, delta) allows. Returns and lengths of episodes, which travel for the log, are not covered.
+Anyone who sees the noised reports of T rounds, including the server, can distinguish one history of a client from any
+other only as well as (epsilon, delta) allows. The returns and lengths of episodes, which are sent for the log, are not
+protected.
 """
 
 from __future__ import annotations
@@ -18,21 +19,31 @@ from fedqhd.federation.wrappers.uplink import as_real
 
 
 class Privacy(NamedTuple):
+    """The parameters of the Gaussian mechanism."""
+
     clip: float
-    """L2 norm that a client's change of the teacher has at the most, C."""
+    """The largest L2 norm C of a client's change of the teacher."""
     noise: float
-    """Standard deviation of the noise, in units of the 2C by which two clipped changes can differ, z."""
+    """The standard deviation z of the noise, in units of 2C, the largest difference between two clipped changes."""
     seed: int | None
-    """For experiments; None: noise that nobody can draw again."""
+    """A seed for reproducible experiments; None draws noise that nobody can reproduce."""
 
 
 def privatised(report: Payload, teacher: Payload | None, privacy: Privacy, client: int, episodes: int) -> Payload:
-    """teacher + clip(report - teacher) + N(0, (2 C z)^2), over all the arrays of the report at once."""
+    """Return teacher + clip(report - teacher) + N(0, (2 C z)^2), with one norm over all arrays of the report.
+
+    Args:
+        report: The client's honest report.
+        teacher: The teacher that it installed before; None stands for zeros.
+        privacy: The parameters of the mechanism.
+        client: The number of the client.
+        episodes: The number of episodes it has played, which seeds the noise together with `privacy.seed`.
+    """
     names = sorted(report)
     before = {k: teacher[k] if teacher is not None else np.zeros_like(report[k]) for k in names}
     change = [as_real(report[k]).astype(np.float64) - as_real(before[k]) for k in names]
     norm = math.sqrt(sum(float(np.vdot(v, v)) for v in change))
-    # By the episodes played, so that a run that resumes draws what it would have drawn.
+    # The episodes played are part of the seed, so that a resumed run draws the noise it would have drawn anyway.
     own = np.random.default_rng(
         None if privacy.seed is None else rng.env_seed(privacy.seed, client, "privacy", episodes)
     )
@@ -46,7 +57,7 @@ def privatised(report: Payload, teacher: Payload | None, privacy: Privacy, clien
 
 
 class Private(Wrapper):
-    """Any federation, with reports that are clipped and noised before they leave the client."""
+    """A federation whose reports are clipped and noised before they leave the client."""
 
     def __init__(self, inner: Federation, privacy: Privacy) -> None:
         super().__init__(inner)

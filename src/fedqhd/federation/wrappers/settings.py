@@ -1,4 +1,4 @@
-"""The settings of what wraps a federation: how finely clients report, what hides them, and who lies."""
+"""The settings of the wrappers: rounded reports, differential privacy, secure aggregation and attacks."""
 
 from __future__ import annotations
 
@@ -10,38 +10,39 @@ from fedqhd.core.settings import Need, Settings, setting
 from fedqhd.federation.wrappers.attacks import ATTACKS
 
 SECURE_CLIENTS = 3
-"""Secure aggregation hides a client among at least so many: of two, each could subtract itself from the mean."""
+"""The least number of clients per round with secure aggregation. One of two could subtract its own reply from the mean
+and learn the other's."""
 
 
 @dataclass(frozen=True)
 class UplinkSettings(Settings):
-    """How finely clients report."""
+    """The precision of the numbers that clients send."""
 
     title: ClassVar[str] = "uplink"
 
     uplink: str = setting(
-        "full", "how finely clients send W or Q: as it is, or rounded", choices=("full", "float16", "int8")
+        "full", "number format in which clients send W or Q; full does not round", choices=("full", "float16", "int8")
     )
 
 
 @dataclass(frozen=True)
 class PrivacySettings(Settings):
-    """Differential privacy of what a client reports."""
+    """Differential privacy of a client's reports."""
 
     title: ClassVar[str] = "differential privacy"
 
     dp_clip: float = setting(
         0.0, "L2 norm to which a client's change of the teacher is clipped (0: no differential privacy)", at_least=0
     )
-    dp_noise: float = setting(1.0, "noise, in units of 2 dp_clip", at_least=0)
-    dp_delta: float = setting(1e-5, "the delta at which epsilon is reported", above=0, below=1)
+    dp_noise: float = setting(1.0, "standard deviation of the noise, in units of 2 dp_clip", at_least=0)
+    dp_delta: float = setting(1e-5, "delta at which epsilon is reported", above=0, below=1)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
         if c.dp_clip:
-            _check_alone(c, need, "differential privacy covers W or Q")
+            _check_alone(c, need, "differential privacy covers only W or Q")
             need(c.get("anchor_source") != "teacher", "anchor_source",
-                 "differential privacy needs anchors that stay: give rollout, uniform, mix or file")  # fmt: skip
+                 "differential privacy needs fixed anchors: give rollout, uniform, mix or file")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class SecureSettings(Settings):
     secure: str = setting(
         "off", "mask replies, so that the server sees only their mean (engine=flower)", choices=("off", "secagg+")
     )
-    secure_range: float = setting(1000.0, "the largest number that a client may have in its W or Q", above=0)
+    secure_range: float = setting(1000.0, "largest absolute value in a client's W or Q", above=0)
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
@@ -63,19 +64,19 @@ class SecureSettings(Settings):
         need(c.aggregate == "mean", "aggregate",
              f"with secure={c.secure} the server cannot look at single replies, so it cannot leave out those that lie: "
              "the two exclude each other; give aggregate=mean")  # fmt: skip
-        need(c.weights == "uniform", "weights", f"secure={c.secure} weighs all clients alike: give uniform")
-        need(c.uplink == "full", "uplink", f"secure={c.secure} rounds by itself: give full")
-        need(c.attack == "none", "attack", f"with secure={c.secure} nobody sees single replies")
-        need(c.late == 0, "late", f"with secure={c.secure} a reply that comes late cannot be unmasked")
+        need(c.weights == "uniform", "weights", f"secure={c.secure} weights all clients equally: give uniform")
+        need(c.uplink == "full", "uplink", f"secure={c.secure} does its own rounding: give full")
+        need(c.attack == "none", "attack", f"with secure={c.secure} a liar cannot see single replies: give none")
+        need(c.late == 0, "late", f"with secure={c.secure} a late reply cannot be unmasked: give 0")
         need(c.engine in ("auto", "flower"), "engine", f"secure={c.secure} needs flower")
         fewest = round(c.participation * c.clients)
         need(fewest >= SECURE_CLIENTS, "clients",
-             f"secure={c.secure} hides a client among at least {SECURE_CLIENTS} a round, not {fewest}")  # fmt: skip
+             f"secure={c.secure} needs at least {SECURE_CLIENTS} clients per round, not {fewest}")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class AttackSettings(Settings):
-    """Clients that lie, to test aggregation."""
+    """Attacks by lying clients, to test aggregation."""
 
     title: ClassVar[str] = "attacks"
 
@@ -85,15 +86,15 @@ class AttackSettings(Settings):
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
         nobody = c.attack != "none" and round(c.liars * c.clients) < 1
-        need(not nobody, "liars", f"of clients={c.clients} that is nobody")
+        need(not nobody, "liars", f"it must amount to at least one of clients={c.clients}")
 
 
 WRAPPERS = (UplinkSettings, PrivacySettings, SecureSettings, AttackSettings)
 
 
-def _check_alone(c: Config, need: Need, what: str) -> None:
-    """Of all that clients can send, W or Q alone."""
-    need(c.get("exchange", "model") == "model", "exchange", f"{what}: give model")
-    need(c.weights != "precision", "weights", f"{what}: give uniform")
+def _check_alone(c: Config, need: Need, reason: str) -> None:
+    """Refuse settings with which clients send anything besides W or Q."""
+    need(c.get("exchange", "model") == "model", "exchange", f"{reason}: give model")
+    need(c.weights != "precision", "weights", f"{reason}: give uniform")
     need(c.get("anchor_source") != "visited", "anchor_source",
-         f"{what}, and no states: give rollout, uniform, mix or file")  # fmt: skip
+         f"{reason}, and no states: give rollout, uniform, mix or file")  # fmt: skip

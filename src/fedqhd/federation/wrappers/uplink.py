@@ -1,7 +1,7 @@
-"""Shorter replies: W or Q in 16 or 8 bits, with one power of two a reply as their unit.
+"""Shorter replies: W or Q in 16 or 8 bits, in units of a power of two that each array has of its own.
 
-Clients round what they send, wherever they live, so that all engines compute the same; where a reply really travels,
-what was rounded to a code takes the form of that code, without any further loss.
+Clients round their reports on every engine, so that all engines compute the same numbers. If a reply is sent over a
+network, the rounded numbers travel in their short form, without further loss.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedqhd.federation.wrappers.base import Wrapper
 
 
 class Code(NamedTuple):
-    """Numbers of this type, of which the largest is at most `peak` units."""
+    """A number format: the type, and the largest absolute value in units."""
 
     dtype: type[np.generic]
     peak: float
@@ -27,12 +27,14 @@ CODES: Mapping[str, Code] = {"float16": Code(np.float16, 2.0**15), "int8": Code(
 
 
 class Coded(NamedTuple):
+    """An array in a short format; its values are `codes` times `unit`."""
+
     codes: Array
     unit: float
 
 
 def encode(v: Array, code: Code) -> Coded | None:
-    """The nearest numbers of the code; None where something is not finite."""
+    """Round an array to the nearest numbers of a format; None if a number is not finite."""
     real = as_real(v)
     top = float(np.abs(real).max()) if real.size else 0.0
     if not math.isfinite(top):
@@ -45,19 +47,26 @@ def encode(v: Array, code: Code) -> Coded | None:
 
 
 def decode(coded: Coded, dtype: np.dtype[np.generic]) -> Array:
-    """As numbers of the type that they had."""
+    """Return the values as numbers of type `dtype`, real or complex."""
     real = np.zeros(0, dtype).real.dtype
     values = (coded.codes.astype(np.float64) * coded.unit).astype(real)
     return values.view(dtype) if dtype.kind == "c" else values
 
 
 def as_real(v: Array) -> Array:
-    """Complex numbers as pairs of real ones along the last axis."""
+    """Return a complex array (..., k) as real pairs (..., 2k); a real array is returned as it is."""
     return np.ascontiguousarray(v).view(v.real.dtype) if np.iscomplexobj(v) else v
 
 
 def rounded(payload: Payload, expects: Mapping[str, Expected] | None, uplink: str) -> Payload:
-    """A report in the numbers of a code. What clients do not vote on, sums and certainties, stays as it is."""
+    """Round the arrays of a report.
+
+    Args:
+        payload: The report.
+        expects: The format of the report. Arrays without `votes`, such as sums and precisions, are not rounded; None
+            rounds all arrays.
+        uplink: A key of `CODES`, or "full" for no rounding.
+    """
     if uplink not in CODES:
         return payload
     sent = {}
@@ -68,7 +77,7 @@ def rounded(payload: Payload, expects: Mapping[str, Expected] | None, uplink: st
 
 
 def shortened(v: Array, uplink: str) -> Coded | None:
-    """What was rounded to a code, in that code; None where that would lose anything."""
+    """Return an array that was rounded by `rounded` in its short form; None if that would lose information."""
     if uplink not in CODES or v.dtype.kind not in "fc" or not v.ndim:
         return None
     coded = encode(v, CODES[uplink])
@@ -76,13 +85,13 @@ def shortened(v: Array, uplink: str) -> Coded | None:
 
 
 def sent_bytes(v: Array, uplink: str) -> int:
-    """Of an array of a reply as it travels."""
+    """Return the number of bytes that an array of a reply takes when it is sent."""
     coded = shortened(v, uplink)
     return v.nbytes if coded is None else coded.codes.nbytes
 
 
 class Rounded(Wrapper):
-    """Any federation, with reports that are rounded to a code before they leave the client."""
+    """A federation whose reports are rounded before they leave the client."""
 
     def __init__(self, inner: Federation, uplink: str) -> None:
         super().__init__(inner)

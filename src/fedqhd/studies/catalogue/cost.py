@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.runs.outcome import passed
+from fedqhd.runs.outcome import episodes_to_goal
 from fedqhd.runs.rounds_log import cpu_seconds_until
 from fedqhd.studies import paper
 from fedqhd.studies.catalogue.main import main_jobs, row_order, runs_of
@@ -33,7 +33,7 @@ def until(cell: Cell, runs: Sequence[Run]) -> Row:
     assert published
     goal, seconds, reached = published["mean"], [], 0
     for run in runs:
-        at = passed(run.returns(), goal)
+        at = episodes_to_goal(run.returns(), goal)
         seconds.append(cpu_seconds_until(run.job.folder, at) if at else run.summary["cpu_seconds"])
         reached += at is not None
     return {"return": goal, "cpu_seconds": round(float(np.median(seconds)), 1), "runs": len(runs), "reached": reached}

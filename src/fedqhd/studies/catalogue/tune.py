@@ -67,7 +67,7 @@ def exploration(c: Config) -> Settings:
 
 def exchange(c: Config) -> Settings:
     """Return the method's other way to exchange, such as more frequent rounds."""
-    return method_of(c).other_exchange(c)
+    return method_of(c).tuning_variant(c)
 
 
 LEVERS = (learner_lever, action_repeat_lever, step, exploration, exchange)
