@@ -55,16 +55,16 @@ def test_momentum_does_something_and_classes_can_be_given_from_python(tmp_path):
 def test_they_live_in_processes_and_resume_to_the_bit(tmp_path, monkeypatch):
     train(tiny(tmp_path / "whole", **OWN))
     train(tiny(tmp_path / "process", engine="process", **OWN))
-    note, rounds = runs.rounds_file.note, []
+    append_round, rounds = runs.rounds_file.append_round, []
 
     def stop(folder, k, *others):
-        note(folder, k, *others)
+        append_round(folder, k, *others)
         rounds.append(k)
         if len(rounds) == 3:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs.rounds_file, "note", stop)
+        patch.setattr(runs.rounds_file, "append_round", stop)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(tmp_path / "cut", **OWN))
     train(tiny(tmp_path / "cut", **OWN), resume=True)

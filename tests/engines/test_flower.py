@@ -181,7 +181,7 @@ def without_metrics(content):
 Q = np.zeros((40, 2))
 FAULTS = {
     "NaN": (arrays(Q=np.full_like(Q, np.nan)), "refused/1/not finite", "client 1.*not finite"),
-    "shape": (arrays(Q=Q[:7]), "refused/1/shape", r"client 1.*\(7, 2\), and \(40, 2\)"),
+    "shape": (arrays(Q=Q[:7]), "refused/1/shape", r"client 1.*\(7, 2\), but \(40, 2\)"),
     "names": (arrays(P=Q), "refused/1/names", r"client 1.*'P'.*'Q'"),
     "type": (arrays(Q=Q.astype(complex)), "refused/1/type", "client 1.*complex128"),
     "fingerprint": (about(fingerprint="other"), "refused/1/fingerprint", "client 1.*'other'"),
