@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from gymnasium.wrappers import TimeLimit
 
 from worlds import Corridor
@@ -15,6 +15,20 @@ def breakout(**kwargs):
     from minatar.gym import BaseEnv
 
     return TimeLimit(BaseEnv("breakout", sticky_action_prob=0.0, **kwargs), 100)
+
+
+def several_actions(**kwargs):
+    """Two choices in every step."""
+    env = Corridor(**kwargs)
+    env.action_space = MultiDiscrete([2, 3])
+    return env
+
+
+def endless_actions(**kwargs):
+    """Any number is an action."""
+    env = Corridor(**kwargs)
+    env.action_space = Box(-np.inf, np.inf, (1,), np.float32)
+    return env
 
 
 def grid(**kwargs):

@@ -117,8 +117,8 @@ def test_bad_anchor_files(cartpole, tmp_path, content, says):
     [
         ("CartPole-v9999", "env='CartPole-v9999' is not an environment"),
         ("CartPoel-v1", "did you mean 'CartPole-v1'"),
-        ("Pendulum-v1", "a discrete one is needed"),
-        ("CarRacing-v3", "a discrete one is needed"),
+        ("own_things:several_actions", "a discrete one, or a box of vectors with finite bounds, is needed"),
+        ("own_things:endless_actions", "a discrete one, or a box of vectors with finite bounds, is needed"),
     ],
 )
 def test_environments_that_do_not_fit(env, says):

@@ -183,7 +183,7 @@ def test_module_and_name_on_the_command_line_and_in_a_file(tmp_path):
         ("own_things:HERE", "not an environment that Gymnasium knows"),
         ("no_such_module:Env", "'no_such_module' cannot be found"),
         ("minigrid:MiniGrid-Empty-5x5-v0", "which Gymnasium cannot flatten"),
-        ("Pendulum-v1", "a discrete one is needed"),
+        ("Pendulum-v1", "has continuous actions, but learner=replay learns discrete ones"),
         ("python:Never", "was an object of another Python process"),
     ],
 )

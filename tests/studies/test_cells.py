@@ -69,7 +69,7 @@ def test_the_commands_of_cells_are_those_of_the_result_files():
 
 def test_liars_do_not_count(run):
     liar = Run(run.job, {**run.summary, "liars": [1]})
-    row = Attacks().of_honest(liar)
+    row = Attacks().honest_outcome(liar)
     assert row["return"] == pytest.approx(run.returns()[0].mean(), abs=0.06)
     assert row["greedy_return"] == pytest.approx(run.summary["greedy_return_per_client"][0], abs=0.06)
 

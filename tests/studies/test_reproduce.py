@@ -161,7 +161,7 @@ def test_ctrl_c_leaves_runs_that_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT
-    assert "goes on from its last round" in said
+    assert "continues every run from its last round" in said
     (home,) = tmp_path.glob("runs/reproduce/altered/*/tuned/*/*")
     assert not (home / "summary.json").exists()
     assert not (home / "lock").exists()

@@ -4,6 +4,7 @@ from fedqhd.agents.learner import LEARNERS, Learner
 from fedqhd.agents.learners.least_squares import LeastSquaresQHD, LeastSquaresSettings
 from fedqhd.agents.learners.online import OnlineQHD, OnlineSettings
 from fedqhd.agents.learners.replay import ReplayQHD, ReplaySettings
+from fedqhd.agents.model import SavedModel
 from fedqhd.agents.qhd import QHD
 
 __all__ = [
@@ -16,4 +17,5 @@ __all__ = [
     "OnlineSettings",
     "ReplayQHD",
     "ReplaySettings",
+    "SavedModel",
 ]

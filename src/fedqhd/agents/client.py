@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
-import gymnasium
 import numpy as np
 
 from fedqhd.core import rng
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Agent, Array, Episode, Federation, Payload, Reply, Transition, weight_due
 from fedqhd.core.snapshot import Stateful
+from fedqhd.envs.adapt import Env
 from fedqhd.envs.scaling import StateScaler
 
 SPLIT = ("environment", "acting", "learning", "federation")
@@ -47,7 +47,7 @@ class LocalClient(Stateful):
         self,
         index: int,
         agent: Agent,
-        envs: Sequence[gymnasium.Env[Array, np.int64]],
+        envs: Sequence[Env],
         scaler: StateScaler,
         *,
         gamma: float,
@@ -115,7 +115,7 @@ class LocalClient(Stateful):
             self.episodes += 1
         return tuple(played)
 
-    def _episode(self, site: int, env: gymnasium.Env[Array, np.int64]) -> Episode:
+    def _episode(self, site: int, env: Env) -> Episode:
         agent, scaler, gamma = self.agent, self.scaler, self.gamma
         environment = acting = learning = 0.0
         epsilon, total, length, done = agent.epsilon, 0.0, 0, False
@@ -127,7 +127,7 @@ class LocalClient(Stateful):
             start = perf_counter()
             a = agent.act(s)
             acted = perf_counter()
-            state, reward, terminated, truncated, info = env.step(a)  # type: ignore[arg-type]
+            state, reward, terminated, truncated, info = env.step(a)
             r = float(reward)
             s_next = scaler(state)
             stepped = perf_counter()

@@ -10,7 +10,7 @@ import numpy as np
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Agent
+from fedqhd.core.protocols import Agent, Array
 from fedqhd.core.registry import Registry
 from fedqhd.core.settings import Settings as NoSettings
 from fedqhd.core.settings import SettingsType
@@ -23,13 +23,15 @@ AGENT_METHODS = (
 )  # fmt: skip
 """The methods of `fedqhd.core.protocols.Agent`."""
 AGENT_ATTRIBUTES = ("epsilon", "updates")
+ANCHOR_METHODS = ("q", "fit_anchors")
+"""The methods that are used only if values at anchors are exchanged."""
 
 
 class Learner(Stateful):
     """The base class of learners: agents that users choose by `--learner NAME` or `--learner module:Class`.
 
-    A subclass implements `fedqhd.core.protocols.Agent`. By default it is constructed as
-    `cls(n, actions, settings, generator)`; override `make` to change that.
+    A subclass implements `fedqhd.core.protocols.Agent`; `q` and `fit_anchors` are needed only if values at anchors are
+    exchanged. By default it is constructed as `cls(n, actions, settings, generator)`; override `make` to change that.
     """
 
     name: ClassVar[str] = ""
@@ -40,8 +42,12 @@ class Learner(Stateful):
     """The base class of `Settings` with those settings that are used only to compile a teacher."""
     encodes: ClassVar[bool] = False
     """Whether it learns a readout of the features of an encoder and so uses `encoder`, `dims` and `sigma`."""
+    continuous: ClassVar[bool] = False
+    """Whether its actions are vectors; `actions` is then the array (2, k) of their bounds instead of their number."""
+    epsilon: float = 0.0
+    updates: int = 0
 
-    def __init__(self, n: int, actions: int, settings: Any, generator: np.random.Generator) -> None:
+    def __init__(self, n: int, actions: Any, settings: Any, generator: np.random.Generator) -> None:
         raise FedQHDError(f"learner={type(self).__name__} has no __init__(n, actions, settings, generator)")
 
     @classmethod
@@ -56,7 +62,8 @@ class Learner(Stateful):
             options: Further arguments that a method passes to the constructor.
         """
         generator = rng.generator(c.seed, client, "agent")
-        return cls(public.n, public.actions, c.part(cls.Settings), generator, **options)  # type: ignore[return-value]
+        actions = public.bounds if cls.continuous else public.actions
+        return cls(public.n, actions, c.part(cls.Settings), generator, **options)  # type: ignore[return-value]
 
     @classmethod
     def stored_as(cls, c: Config) -> str:
@@ -87,13 +94,54 @@ class Learner(Stateful):
         """Return settings of a smaller step, or of its equivalent, for the tuner to try."""
         return {}
 
+    def end_episode(self) -> None:
+        """Prepare for the next episode. By default, nothing changes between episodes."""
+
+    def sync_target(self) -> None:
+        """Copy the weights to the target weights. By default, there are none."""
+
+    def q(self, s: Array) -> Array:
+        """Return the Q-values (B, A) of scaled states s (B, n). By default, there are none."""
+        raise FedQHDError(f"learner={type(self).__name__} has no Q-values")
+
+    def fit_anchors(self, anchors: Array, Q: Array) -> None:
+        """Compile a teacher. By default, that is not possible."""
+        raise FedQHDError(f"learner={type(self).__name__} cannot compile a teacher")
+
 
 LEARNERS: Registry[Learner] = Registry("learner", "fedqhd.agents.learners", Learner)
 
 
-def check_agent(agent: Any, name: str) -> None:
-    """Raise FedQHDError if a custom agent lacks a part of the protocol."""
-    for part in (*AGENT_METHODS, *AGENT_ATTRIBUTES):
-        if not hasattr(agent, part) or (part in AGENT_METHODS and not callable(getattr(agent, part))):
-            what = f"method {part}()" if part in AGENT_METHODS else f"attribute {part}"
-            raise FedQHDError(f"learner={name!r} lacks the {what} of fedqhd.core.protocols.Agent")
+def check_agent(agent: Any, name: str, anchors: bool) -> None:
+    """Raise FedQHDError if a custom agent lacks a part of the protocol.
+
+    Args:
+        agent: The agent.
+        name: The name of its learner, for error messages.
+        anchors: Whether values at anchors are exchanged.
+    """
+    for part in AGENT_METHODS:
+        method = getattr(agent, part, None)
+        inherited = part in ANCHOR_METHODS and getattr(method, "__func__", None) is getattr(Learner, part)
+        if not callable(method) or (anchors and inherited):
+            raise FedQHDError(f"learner={name!r} lacks the method {part}() of fedqhd.core.protocols.Agent")
+    for part in AGENT_ATTRIBUTES:
+        if not hasattr(agent, part):
+            raise FedQHDError(f"learner={name!r} lacks the attribute {part} of fedqhd.core.protocols.Agent")
+
+
+def check_actions(learner: type[Learner], bounds: Array | None, env: str) -> None:
+    """Raise FedQHDError if a learner does not suit the actions of an environment.
+
+    Args:
+        learner: The learner.
+        bounds: The bounds of continuous actions, or None for discrete ones.
+        env: The name of the environment, for error messages.
+    """
+    words = {False: "discrete", True: "continuous"}
+    continuous = bounds is not None
+    if learner.continuous != continuous:
+        raise FedQHDError(
+            f"env={env!r} has {words[continuous]} actions, but learner={learner.name or learner.__name__} learns "
+            f"{words[learner.continuous]} ones: choose another environment or learner"
+        )

@@ -1,20 +1,64 @@
-"""Trained models: functions from scaled states to Q-values that need no learner."""
+"""Trained models: functions from scaled states to Q-values or actions that need no learner."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from dataclasses import fields
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from fedqhd import kernels
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged
+from fedqhd.core.named import is_custom_name, load, name_of
 from fedqhd.core.protocols import Array, Model, Payload, real_view, under
 from fedqhd.encoders import BaseEncoder, from_arrays
 
 
-class Readout:
+class SavedModel:
+    """The base class of models.
+
+    A model of your own is a dataclass of arrays that derives from this class. It defines `n` and either `q`, from which
+    greedy actions follow, or `act` and the `bounds` (2, k) of continuous actions.
+    """
+
+    kind: ClassVar[str] = ""
+    bounds: Any = None
+
+    @property
+    def n(self) -> int:
+        raise FedQHDError(f"the model {type(self).__name__} does not define n, the number of state variables")
+
+    @property
+    def actions(self) -> int:
+        return int(self.q(np.zeros((1, self.n), np.float32)).shape[1] if self.bounds is None else len(self.bounds[0]))
+
+    def q(self, Z: Array) -> Array:
+        raise FedQHDError(f"the model {type(self).__name__} has no Q-values: it has only a policy")
+
+    def act(self, Z: Array) -> Array:
+        return self.q(Z).argmax(axis=1)
+
+    def random_actions(self, generator: np.random.Generator, count: int) -> Array:
+        if self.bounds is None:
+            return generator.integers(self.actions, size=count)
+        low, high = self.bounds
+        return generator.uniform(low, high, size=(count, self.actions)).astype(np.float32)
+
+    def arrays(self) -> dict[str, Array]:
+        return {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+
+    def about(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Self:
+        """Return the model of a file `source` with these arrays and this note."""
+        return cls(**{f.name: arrays[f.name] for f in fields(cls)})  # type: ignore[arg-type]
+
+
+class Readout(SavedModel):
     """The model Q = Re(Phi^H W) of an encoder and a readout W (D, A)."""
 
     kind: ClassVar[str] = "readout"
@@ -52,13 +96,12 @@ class Readout:
         return {"encoder": self.encoder.name, "fingerprint": self.encoder.fingerprint()}
 
     @classmethod
-    def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Readout:
-        """Return the model of a file `source` with these arrays and this note."""
+    def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Self:
         encoder = from_arrays(about["encoder"], under(arrays, "encoder."), about["fingerprint"], source)
         return cls(encoder, arrays["W"])
 
 
-class MLP:
+class MLP(SavedModel):
     """The ReLU network of a DQN. `layers` are pairs of weights (out, in) and biases (out,)."""
 
     kind: ClassVar[str] = "mlp"
@@ -87,17 +130,22 @@ class MLP:
         return {"layers": len(self.layers)}
 
     @classmethod
-    def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> MLP:
-        """Return the model of a file `source` with these arrays and this note."""
+    def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Self:
         return cls([(arrays[f"{k}.weight"], arrays[f"{k}.bias"]) for k in range(about["layers"])])
 
 
-MODELS: Mapping[str, type[Readout] | type[MLP]] = {m.kind: m for m in (Readout, MLP)}
+MODELS: Mapping[str, type[SavedModel]] = {m.kind: m for m in (Readout, MLP)}
+
+
+def note_of(model: Model) -> dict[str, Any]:
+    """Return the JSON values of a model's file, with the kind by which `load_model` finds its class."""
+    return {"kind": model.kind or name_of(type(model)), **model.about()}
 
 
 def load_model(arrays: Payload, about: Mapping[str, Any], source: str) -> Model:
     """Return the model, of any kind, of a file `source` with these arrays and this note."""
     kind = about["kind"]
-    if kind not in MODELS:
+    custom = load(kind, "model") if kind not in MODELS and is_custom_name(str(kind)) else None
+    if kind not in MODELS and not (isinstance(custom, type) and issubclass(custom, SavedModel)):
         raise damaged(source, f"it holds the unknown model {kind!r}")
-    return MODELS[kind].load(arrays, about, source)
+    return (custom or MODELS[kind]).load(arrays, about, source)

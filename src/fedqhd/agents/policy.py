@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-from fedqhd.agents.model import load_model
+from fedqhd.agents.model import load_model, note_of
 from fedqhd.core import rng
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged, read_arrays, write_arrays
 from fedqhd.core.protocols import Array, Model
+from fedqhd.envs.adapt import Env
 from fedqhd.envs.make import make_env
 from fedqhd.envs.scaling import StateScaler
 
@@ -41,7 +41,7 @@ class Policy:
         self.action_repeat = action_repeat
         self._rng = rng.generator(seed, rng.PUBLIC, "policy")
 
-    def make_env(self, **kwargs: Any) -> gymnasium.Env[Array, np.int64]:
+    def make_env(self, **kwargs: Any) -> Env:
         """Make the environment in which it was trained, with the same action repeat."""
         return make_env(self.env, repeat=self.action_repeat, **kwargs)
 
@@ -72,18 +72,19 @@ class Policy:
         n = self.model.n
         if batch.ndim != 2 or batch.shape[1] != n:
             raise FedQHDError(f"observations of shape {obs.shape} do not fit: ({n},) or (B, {n}) is needed")
-        actions = self.q(batch).argmax(axis=1)
+        actions = self.model.act(self.scaler(batch))
         if not deterministic:
             explore = self._rng.random(len(actions)) < self.epsilon
-            actions = np.where(explore, self._rng.integers(self.model.actions, size=len(actions)), actions)
+            random = self.model.random_actions(self._rng, len(actions))
+            actions[explore] = random[explore]
         return (actions if obs.ndim == 2 else actions[0]), state
 
     def save(self, path: str | Path) -> None:
         """Save the policy to a file that `load` reads."""
         scaler = {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
         training = {"env": self.env, "epsilon": self.epsilon, "action_repeat": self.action_repeat}
-        about = {"kind": self.model.kind, **training, **self.model.about()}
-        write_arrays(path, {**self.model.arrays(), **scaler}, about)
+        note = note_of(self.model)
+        write_arrays(path, {**self.model.arrays(), **scaler}, {"kind": note["kind"], **training, **note})
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:
@@ -112,7 +113,7 @@ def load_policy(run: str | Path, client: int = 0) -> Policy:
     return Policy.load(path)
 
 
-def greedy_returns(policy: Policy, env: gymnasium.Env[Array, np.int64], episodes: int, seed: int, client: int) -> Array:
+def greedy_returns(policy: Policy, env: Env, episodes: int, seed: int, client: int) -> Array:
     """Return the returns (episodes,) of new greedy episodes, whose seeds differ from those of training."""
     returns = np.zeros(episodes)
     for episode in range(episodes):
@@ -120,7 +121,7 @@ def greedy_returns(policy: Policy, env: gymnasium.Env[Array, np.int64], episodes
         done = False
         while not done:
             action, _ = policy.predict(obs)
-            obs, reward, terminated, truncated, _ = env.step(action)  # type: ignore[arg-type]
+            obs, reward, terminated, truncated, _ = env.step(action)
             returns[episode] += float(reward)
             done = terminated or truncated
     return returns

@@ -36,7 +36,8 @@ class Transition(NamedTuple):
     """
 
     s: Array
-    a: int
+    a: Any
+    """The number of a discrete action, or a continuous action as a vector."""
     r: float
     discount: float
     s_next: Array
@@ -65,10 +66,10 @@ class Encoder(Protocol):
 
 
 class Model(Protocol):
-    """A trained Q-function, which needs no learner to be saved and used."""
+    """A trained policy, usually as its Q-function, which needs no learner to be saved and used."""
 
     kind: ClassVar[str]
-    """The name of this kind of model in files."""
+    """The name of this kind of model in files; empty for a class of the user, whose `module:Class` is used."""
 
     @property
     def n(self) -> int:
@@ -77,11 +78,19 @@ class Model(Protocol):
 
     @property
     def actions(self) -> int:
-        """Number of actions."""
+        """Number of actions, or of the numbers that a continuous action consists of."""
         ...
 
     def q(self, Z: Array) -> Array:
-        """Return the Q-values (B, A) of scaled states Z (B, n) in float32."""
+        """Return the Q-values (B, A) of scaled states Z (B, n) in float32. A model of continuous actions has none."""
+        ...
+
+    def act(self, Z: Array) -> Array:
+        """Return the greedy actions of scaled states Z (B, n): numbers (B,), or continuous actions (B, k)."""
+        ...
+
+    def random_actions(self, generator: np.random.Generator, count: int) -> Array:
+        """Return uniformly random actions, (count,) or (count, k)."""
         ...
 
     def arrays(self) -> dict[str, Array]:
@@ -100,8 +109,11 @@ class Agent(Protocol):
     updates: int
     """Number of updates so far, where an update is a minibatch or, online, a single step."""
 
-    def act(self, s: Array) -> int:
-        """Choose an epsilon-greedy action in the scaled state s (n,); ties are broken at random."""
+    def act(self, s: Array) -> Any:
+        """Choose an action in the scaled state s (n,): a number, or a continuous action as a vector.
+
+        Agents with Q-values choose epsilon-greedily and break ties at random.
+        """
         ...
 
     def q(self, s: Array) -> Array:

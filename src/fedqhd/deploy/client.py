@@ -20,6 +20,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.client import Site, make_client_app
+from fedqhd.envs.adapt import actions_of
 from fedqhd.envs.make import make_env
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
@@ -85,7 +86,7 @@ def check_spaces(c: Config, server_env: str, public: Public) -> None:
     if c.env == server_env:
         return
     env = make_env(c.env)
-    own = env.observation_space.shape[0], int(env.action_space.n)  # type: ignore[index, attr-defined]
+    own = env.observation_space.shape[0], actions_of(env)[0]  # type: ignore[index]
     env.close()
     due = len(public.scaler.shift), public.actions
     if own != due:

@@ -1,4 +1,4 @@
-"""Adapters that give any environment vector observations, discrete actions from 0 on and a time limit."""
+"""Adapters that give any environment vector observations, actions from 0 on or within bounds, and a time limit."""
 
 from __future__ import annotations
 
@@ -94,10 +94,17 @@ def symbols(space: spaces.Space[Any]) -> Array:
 
 
 def as_vectors(env: Env, env_id: str) -> Env:
-    """Give an environment vector observations, actions from 0 on and a time limit. Raises FedQHDError if it cannot."""
+    """Give an environment vector observations, actions from 0 on and a time limit. Raises FedQHDError if it cannot.
+
+    Continuous actions stay as they are: vectors within finite bounds.
+    """
     actions, observations = env.action_space, env.observation_space
-    if not isinstance(actions, spaces.Discrete):
-        raise FedQHDError(f"env={env_id!r} has the action space {actions}: a discrete one is needed")
+    bounded = isinstance(actions, spaces.Box) and len(actions.shape) == 1 and actions.is_bounded()
+    if not isinstance(actions, spaces.Discrete) and not bounded:
+        raise FedQHDError(
+            f"env={env_id!r} has the action space {actions}: a discrete one, or a box of vectors with finite bounds, "
+            "is needed"
+        )
     if not isinstance(observations, spaces.Box) or len(observations.shape) != 1:
         try:
             env = Vectors(env)
@@ -106,11 +113,26 @@ def as_vectors(env: Env, env_id: str) -> Env:
                 f"env={env_id!r} has the observation space {observations}, which Gymnasium cannot flatten to vectors: "
                 "give a function that wraps the environment so that its observations are vectors"
             ) from error
-    if actions.start:
+    if isinstance(actions, spaces.Discrete) and actions.start:
         env = TransformAction(env, lambda a: a + actions.start, spaces.Discrete(actions.n))
     if env.spec is None or env.spec.max_episode_steps is None:
         env = TimeLimit(env, LIMIT)
     return env
+
+
+def actions_of(env: Env) -> tuple[int, Array | None]:
+    """Return the number of discrete actions and None, or the size of a continuous action and its bounds (2, size)."""
+    space: Any = env.action_space
+    if isinstance(space, spaces.Box):
+        return space.shape[0], np.stack([space.low, space.high])
+    return int(space.n), None
+
+
+def random_action(space: Any, generator: np.random.Generator) -> Any:
+    """Return a uniformly random action: a number, or a vector within the bounds of a box."""
+    if isinstance(space, spaces.Box):
+        return generator.uniform(space.low, space.high).astype(space.dtype)
+    return space.start + generator.integers(space.n)
 
 
 def check_rules(env_id: str) -> None:
@@ -151,10 +173,10 @@ def repeats(env: Env, steps: int = 50) -> bool:
     """Return whether two episodes with the same seed and actions have the same observations and rewards."""
 
     def episode() -> list[Any]:
-        actions = np.random.default_rng(0).integers(env.action_space.n, size=steps)  # type: ignore[attr-defined]
+        generator = np.random.default_rng(0)
         record = [env.reset(seed=1)[0]]
-        for action in actions:
-            state, reward, terminated, truncated, _ = env.step(action)
+        for _ in range(steps):
+            state, reward, terminated, truncated, _ = env.step(random_action(env.action_space, generator))
             record += [state, reward]
             if terminated or truncated:
                 break

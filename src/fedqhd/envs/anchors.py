@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import gymnasium
 import numpy as np
 
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Need, Settings, setting
+from fedqhd.envs.adapt import Env
 from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
 from fedqhd.envs.scaling import StateScaler
 
@@ -43,7 +43,7 @@ def make_anchors(
     source: str,
     m: int,
     file: str,
-    env: gymnasium.Env[Array, np.int64],
+    env: Env,
     scaler: StateScaler,
     rng: np.random.Generator,
     steps: int = ROLLOUT_STEPS,

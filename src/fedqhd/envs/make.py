@@ -1,4 +1,4 @@
-"""Environments with vector observations and discrete actions, and changes to their dynamics."""
+"""Environments with vector observations, and changes to their dynamics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Need, Settings, setting
-from fedqhd.envs.adapt import as_vectors, make
+from fedqhd.envs.adapt import Env, as_vectors, make
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,8 @@ class EnvironmentSettings(Settings):
             parse_range(spec)
 
 
-def make_env(
-    env_id: str, *, repeat: int = 1, dynamics: Mapping[str, float] | None = None, **kwargs: Any
-) -> gymnasium.Env[Array, np.int64]:
-    """Make an environment with vector observations and discrete actions.
+def make_env(env_id: str, *, repeat: int = 1, dynamics: Mapping[str, float] | None = None, **kwargs: Any) -> Env:
+    """Make an environment with vector observations.
 
     Observations that are not vectors are flattened, symbols to one-hot vectors.
 
@@ -61,18 +59,18 @@ def make_env(
     return ActionRepeat(env, repeat) if repeat > 1 else env
 
 
-class ActionRepeat(gymnasium.Wrapper[Array, np.int64, Array, np.int64]):
+class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Repeats each action for `repeat` steps and sums their rewards; `info["env_steps"]` is the number of steps taken.
 
     It helps where a single step has so little effect that the values of actions differ by less than their estimation
     error.
     """
 
-    def __init__(self, env: gymnasium.Env[Array, np.int64], repeat: int) -> None:
+    def __init__(self, env: Env, repeat: int) -> None:
         super().__init__(env)
         self.repeat = repeat
 
-    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         total = 0.0
         for step in range(1, self.repeat + 1):  # noqa: B007
             state, reward, terminated, truncated, info = self.env.step(action)
@@ -85,7 +83,7 @@ class ActionRepeat(gymnasium.Wrapper[Array, np.int64, Array, np.int64]):
 Range = tuple[str, float, float]
 
 
-def _constants(env: gymnasium.Env[Any, Any]) -> tuple[set[str], set[str]]:
+def _constants(env: Env) -> tuple[set[str], set[str]]:
     """Return the names that can be changed: arguments of the constructor, and numeric attributes."""
     arguments = set(inspect.signature(type(env.unwrapped).__init__).parameters) - {"self", "render_mode"}
     return arguments, {k for k in dir(env.unwrapped) if isinstance(getattr(env.unwrapped, k, None), float | int)}
@@ -115,7 +113,7 @@ def dynamics_of(c: Config, client: int) -> dict[str, float]:
     return draw_dynamics(ranges, rng.generator(c.seed, client, "world"))
 
 
-def check_dynamics(env: gymnasium.Env[Any, Any], env_id: str, ranges: Sequence[Range]) -> None:
+def check_dynamics(env: Env, env_id: str, ranges: Sequence[Range]) -> None:
     """Raise FedQHDError for ranges of constants that the environment does not have, or that change their sign."""
     known = set.union(*_constants(env))
     for name, low, high in ranges:
@@ -133,9 +131,7 @@ def draw_dynamics(ranges: Sequence[Range], generator: np.random.Generator) -> di
     return {name: float(generator.uniform(low, high)) for name, low, high in ranges}
 
 
-def with_dynamics(
-    env: gymnasium.Env[Any, Any], env_id: str, dynamics: Mapping[str, float], kwargs: Mapping[str, Any]
-) -> gymnasium.Env[Any, Any]:
+def with_dynamics(env: Env, env_id: str, dynamics: Mapping[str, float], kwargs: Mapping[str, Any]) -> Env:
     """Return the environment with other constants; arguments of the constructor require making it again."""
     arguments = {k: v for k, v in dynamics.items() if k in _constants(env)[0]}
     if arguments:

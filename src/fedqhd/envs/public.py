@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-import gymnasium
 import numpy as np
 
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
-from fedqhd.envs.adapt import check_rules
+from fedqhd.envs.adapt import Env, actions_of, check_rules
 from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
 from fedqhd.envs.rollouts import random_states
@@ -32,7 +31,9 @@ class Public(NamedTuple):
     fit_states: Array
     """Scaled states of random rollouts, to which a client may fit its encoder."""
     actions: int
-    """Number of actions."""
+    """Number of actions, or of the numbers that a continuous action consists of."""
+    bounds: Array | None = None
+    """The lowest and the highest continuous action, (2, actions); None if actions are discrete."""
 
     @property
     def n(self) -> int:
@@ -43,24 +44,24 @@ class Public(NamedTuple):
         """Return a text that is equal where Q at the anchors has the same meaning, with the sizes for the reader."""
         anchors = np.zeros((0, self.n), np.float32) if self.anchors is None else self.anchors
         digest = hashlib.sha256()
-        for part in (*self.scaler, anchors):
+        for part in (*self.scaler, anchors, *([] if self.bounds is None else [self.bounds])):
             digest.update(np.ascontiguousarray(part).tobytes())
         return f"{digest.hexdigest()[:16]} ({self.n} state variables, {len(anchors)} anchors, {self.actions} actions)"
 
 
-def scaler_of(c: Config, env: gymnasium.Env[Array, np.int64]) -> StateScaler:
+def scaler_of(c: Config, env: Env) -> StateScaler:
     """Return the scaler of a run's states."""
     generator = rng.generator(c.seed, rng.PUBLIC, "scaler")
     return make_scaler(env, c.scaling, c.scale_low, c.scale_high, generator, c.rollout_steps)
 
 
-def fit_states(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array:
+def fit_states(c: Config, env: Env, scaler: StateScaler) -> Array:
     """Return scaled states (k, n) of random rollouts for fitting encoders; k = 0 if no encoder is custom."""
     steps = min(FIT_STATES, c.rollout_steps) if any(":" in name for name in c.get("encoder", ())) else 0
     return scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "fit")))
 
 
-def anchors_of(c: Config, env: gymnasium.Env[Array, np.int64], scaler: StateScaler) -> Array | None:
+def anchors_of(c: Config, env: Env, scaler: StateScaler) -> Array | None:
     """Return the first anchors of a run; None if its method uses none or gathers them from its clients."""
     if c.get("anchor_source", "visited") == "visited":
         return None
@@ -76,7 +77,7 @@ def make_public(c: Config) -> Public:
     anchors = anchors_of(c, env, scaler)
     steps = min(MEASURE_STATES, c.rollout_steps)
     measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
-    actions = int(env.action_space.n)  # type: ignore[attr-defined]
-    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions)
+    actions, bounds = actions_of(env)
+    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions, bounds)
     env.close()
     return public

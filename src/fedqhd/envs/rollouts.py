@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from fedqhd.core.protocols import Array
+from fedqhd.envs.adapt import Env, random_action
 
 ROLLOUT_STEPS = 5_000
 """Default number of random steps from which the scaling and the anchors are computed."""
 
 
-def random_states(env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator) -> Array:
+def random_states(env: Env, steps: int, rng: np.random.Generator) -> Array:
     """Return the raw states (steps, n) that uniformly random actions visit."""
-    actions = int(env.action_space.n)  # type: ignore[attr-defined]
-    return states_met(env, steps, rng, lambda s: rng.integers(actions))
+    return states_met(env, steps, rng, lambda s: random_action(env.action_space, rng))
 
 
-def states_met(
-    env: gymnasium.Env[Array, np.int64], steps: int, rng: np.random.Generator, act: Callable[[Array], Any]
-) -> Array:
+def states_met(env: Env, steps: int, rng: np.random.Generator, act: Callable[[Array], Any]) -> Array:
     """Return the raw states (steps, n) that a policy `act` visits, one episode after another."""
     states = np.empty((steps, *env.observation_space.shape))  # type: ignore[misc]
     done = True

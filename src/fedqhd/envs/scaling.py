@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import SPAN, Array
 from fedqhd.core.settings import Settings, setting
+from fedqhd.envs.adapt import Env
 from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
 
 ABSURD = 1e6
@@ -63,7 +63,7 @@ class StateScaler(NamedTuple):
 
 
 def make_scaler(
-    env: gymnasium.Env[Array, np.int64],
+    env: Env,
     scaling: str,
     low: tuple[float, ...],
     high: tuple[float, ...],

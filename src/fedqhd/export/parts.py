@@ -22,7 +22,8 @@ def kind_of(policy: Policy, format: str, supported: Collection[str]) -> str:
     kind = model.encoder.name if isinstance(model, Readout) else model.kind
     if kind in supported:
         return kind
-    what = "a network" if isinstance(model, MLP) else f"encoder={kind!r}"
+    others = "a network" if isinstance(model, MLP) else f"a model of the class {type(model).__name__}"
+    what = f"encoder={kind!r}" if isinstance(model, Readout) else others
     raise FedQHDError(f"format={format} cannot express {what}: it supports {', '.join(supported)}")
 
 

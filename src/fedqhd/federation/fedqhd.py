@@ -92,11 +92,15 @@ class AnchorCompile:
         client.agent.fit_anchors(self.anchors, teacher["Q"])
 
 
+def averages(terms: Terms) -> bool:
+    """Return whether Algorithm 1 applies: all clients have the same encoder, and a readout W is what they learn."""
+    return terms.same_encoder and terms.like.keys() == {"W"}
+
+
 def choose(terms: Terms, otherwise: Federation, combine: Combine = weighted_mean) -> Federation:
     """Return Algorithm 1 if all clients have the same encoder and a readout W, `otherwise` if not.
 
     Algorithm 1 is exact, and an exchange through anchors would only approximate it. Networks are excluded: those of one
     shape share a fingerprint, but averaging their parameters does not average their Q.
     """
-    linear = terms.like.keys() == {"W"}
-    return ParameterAverage(terms.like, combine) if terms.same_encoder and linear else otherwise
+    return ParameterAverage(terms.like, combine) if averages(terms) else otherwise

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fedqhd.agents.learner import LEARNERS, Learner, check_agent
+from fedqhd.agents.learner import LEARNERS, Learner, check_actions, check_agent
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Agent, Federation
@@ -146,11 +146,12 @@ class Method:
         """Make the agent of a client.
 
         Raises:
-            FedQHDError: If the agent lacks a part of the `Agent` protocol.
+            FedQHDError: If the learner does not suit the environment's actions or lacks a part of the `Agent` protocol.
         """
         kind, options = self.learner(client)
+        check_actions(kind, public.bounds, self.config.env)
         agent = kind.make(self.config, client, public, self.pooled, **options)
-        check_agent(agent, kind.name or kind.__name__)
+        check_agent(agent, kind.name or kind.__name__, self.uses_anchors(self.config.values))
         return agent
 
     @property

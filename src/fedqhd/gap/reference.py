@@ -12,15 +12,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from fedqhd.agents.model import SavedModel
 from fedqhd.agents.policy import Policy, greedy_returns
 from fedqhd.core import rng
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays, write_arrays
 from fedqhd.core.protocols import Array
+from fedqhd.envs.adapt import Env
 from fedqhd.envs.make import make_env
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.gap.grid import grid_points, interpolation, value_iteration
@@ -63,7 +64,7 @@ def has_reference(env_id: str, action_repeat: int) -> bool:
     return env_id in GRIDS and action_repeat == 1
 
 
-class GridModel:
+class GridModel(SavedModel):
     """A model that interpolates Q between the points of a grid. Like any other model, it takes scaled states."""
 
     kind: ClassVar[str] = "grid"
@@ -86,11 +87,8 @@ class GridModel:
     def arrays(self) -> dict[str, Array]:
         return {"Q": self.Q}
 
-    def about(self) -> dict[str, Any]:
-        return {}
 
-
-def transitions(env: gymnasium.Env[Array, np.int64], states: Array) -> tuple[Array, Array, Array]:
+def transitions(env: Env, states: Array) -> tuple[Array, Array, Array]:
     """Take every action once from every state.
 
     Args:

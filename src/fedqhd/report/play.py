@@ -56,7 +56,7 @@ def play(policy: Policy, gif: Path | None, seed: int = 0, longest: int | None = 
             frame = frame.resize((WIDTH, round(frame.height * WIDTH / frame.width)), Image.Resampling.LANCZOS)
             frames.append(frame.quantize(32))  # few colours keep the file small, and these pictures need no more
         action, _ = policy.predict(obs)
-        obs, reward, terminated, truncated, _ = env.step(action)  # type: ignore[arg-type]
+        obs, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
         step += 1
         done = terminated or truncated

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fedqhd.agents.client import LocalClient
+from fedqhd.agents.learner import check_actions
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Federation
+from fedqhd.envs.adapt import actions_of
 from fedqhd.envs.make import dynamics_of, make_env
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
@@ -101,12 +103,21 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     )  # fmt: skip
 
 
+def check_environment(c: Config) -> None:
+    """Raise FedQHDError if the clients' learners do not suit the environment, before anything is played in it."""
+    env = make_env(c.env)
+    for learner in method_of(c).learners(c.values):
+        check_actions(learner, actions_of(env)[1], c.env)
+    env.close()
+
+
 def build(c: Config) -> tuple[list[LocalClient], World]:
     """Make the clients of a run and what they share. All random numbers derive from c.seed.
 
     Raises:
         FedQHDError: If the run does not fit into memory.
     """
+    check_environment(c)
     public = make_public(c)
     indices = method_of(c).clients
     dynamics = [dynamics_of(c, i) for i in range(c.clients)]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedqhd.agents.client import LocalClient
-from fedqhd.agents.model import load_model
+from fedqhd.agents.model import load_model, note_of
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays, write_arrays
 from fedqhd.core.protocols import Array, Engine, Federation, Model, Payload, under
@@ -44,7 +44,7 @@ def model_of(client: LocalClient) -> tuple[dict[str, Array], dict[str, Any]]:
     In this form it can be sent between processes; a model with the user's own encoder may not be picklable.
     """
     model = client.agent.model()
-    return model.arrays(), {"kind": model.kind, **model.about()}
+    return model.arrays(), note_of(model)
 
 
 def save(folder: Path, engine: Engine, federation: Federation, weights: Mapping[int, float], teacher: Payload) -> None:

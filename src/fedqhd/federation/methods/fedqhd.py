@@ -17,7 +17,7 @@ from fedqhd.core.protocols import Federation
 from fedqhd.core.settings import Need, setting
 from fedqhd.envs.public import Public
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
-from fedqhd.federation.fedqhd import AnchorCompile, choose
+from fedqhd.federation.fedqhd import AnchorCompile, averages, choose
 from fedqhd.federation.follow import teacher_rollout
 from fedqhd.federation.method import LearnerSettings, Method, Style, Values
 from fedqhd.federation.moving_anchors import TeacherAnchors, VisitedAnchors
@@ -69,8 +69,8 @@ class FedQHD(Method):
     @classmethod
     def uses_anchors(cls, values: Values) -> bool:
         """Tell whether clients exchange values at anchors: with different encoders, precision weights or networks."""
-        readouts = all(learner.encodes for learner in cls.learners(values))
-        return bool(values["setting"] == "heterogeneous" or values.get("weights") == "precision" or not readouts)
+        networks = any(not learner.encodes and not learner.continuous for learner in cls.learners(values))
+        return bool(values["setting"] == "heterogeneous" or values.get("weights") == "precision" or networks)
 
     def learner(self, client: int) -> tuple[type[Learner], dict[str, Any]]:
         kinds = self.config.agents or ("qhd",)
@@ -80,6 +80,11 @@ class FedQHD(Method):
         c, combine, actions = self.config, self.rule.combine, public.actions
         if c.get("exchange") == "statistics":
             return NormalExchange(c.fit_lam, c.damping, terms.like)
+        if public.bounds is not None and not averages(terms):
+            raise FedQHDError(
+                f"learner={c.learner} is not possible: clients with continuous actions average an array W, so params() "
+                "must return it alone and fingerprint() must be the same for all"
+            )
         if public.anchors is None:
             visited = VisitedAnchors(c.get("anchors", 0), c.clients, public.n, actions, combine)
             return choose(terms, visited, combine)
