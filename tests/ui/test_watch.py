@@ -205,7 +205,7 @@ def test_the_command_says_where_it_is_and_ends(cut):
 
 
 @pytest.mark.parametrize(
-    ("args", "says"), [(["nowhere"], "run='nowhere'"), ([".", "--port", "99999"], "holds no config")]
+    ("args", "says"), [(["nowhere"], "run='nowhere'"), ([".", "--port", "99999"], "it has no config.toml")]
 )
 def test_what_cannot_be_watched(args, says, tmp_path):
     done = fedqhd("watch", *args, cwd=tmp_path)

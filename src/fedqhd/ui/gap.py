@@ -45,11 +45,12 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from rich.console import Console
 
     from fedqhd import api
+    from fedqhd.gap.measure import run_config
     from fedqhd.report.gap import show_advice
     from fedqhd.runs.config import resolve
 
-    if args.run and not (Path(args.run) / "config.toml").exists():
-        raise FedQHDError(f"run={args.run!r} is not the folder of a run: it holds no config.toml")
+    if args.run:
+        run_config(args.run)  # refuses what is not the folder of a run
     file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
     config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
     show_advice(Console(), api.advise(config, run=args.run))
