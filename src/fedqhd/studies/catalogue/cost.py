@@ -11,13 +11,13 @@ import numpy as np
 from fedqhd.runs.outcome import episodes_to_goal
 from fedqhd.runs.rounds_log import cpu_seconds_until
 from fedqhd.studies import paper
-from fedqhd.studies.catalogue.main import main_jobs, row_order, runs_of
-from fedqhd.studies.main_table import expected_seeds, name
+from fedqhd.studies.catalogue.main import MainCells, main_jobs, runs_of
+from fedqhd.studies.main_table import name
 from fedqhd.studies.markdown import markdown, select
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
 from fedqhd.studies.presets import Cell, cell_settings, cells
-from fedqhd.studies.study import Row, Rows, Run, Study, commits
+from fedqhd.studies.study import Row, Rows, Run, commits
 
 CELLS = cells()
 
@@ -39,16 +39,13 @@ def until(cell: Cell, runs: Sequence[Run]) -> Row:
     return {"return": goal, "cpu_seconds": round(float(np.median(seconds)), 1), "runs": len(runs), "reached": reached}
 
 
-class Cost(Study):
+class Cost(MainCells):
     """Costs: a row for each cell of the main table, made from the runs of the main table."""
 
     name = "cost"
     rank = 4
     about = "where the time of the main table's runs went, on three seeds or more, and what travelled"
     runs_from = "main"
-    key = ("preset", "method", "env", "setting")
-    in_results = True
-    in_all = True
 
     def jobs(self, plan: Plan) -> list[Job]:
         return main_jobs(replace(plan, seeds=plan.seeds or self.seeds))
@@ -73,12 +70,6 @@ class Cost(Study):
                     "paper_minutes": paper.minutes(*cell), "until": until(cell, runs), "commit": commits(runs),
                 })  # fmt: skip
         return rows
-
-    def expected_seeds(self, row: Mapping[str, Any]) -> int:
-        return expected_seeds(row)
-
-    def order(self, row: Mapping[str, Any]) -> Any:
-        return row_order(row)
 
     def table(self, rows: Rows) -> list[str]:
         rows = sorted(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from fedqhd.runs.outcome import smooth
-from fedqhd.studies.catalogue.main import main_jobs, row_order, runs_of
-from fedqhd.studies.main_table import expected_seeds
+from fedqhd.studies.catalogue.main import MainCells, main_jobs, runs_of
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
 from fedqhd.studies.presets import cell_settings
 from fedqhd.studies.stats import band
-from fedqhd.studies.study import Row, Run, Study
+from fedqhd.studies.study import Row, Run
 
 DRAWN = ("CartPole-v1", "LunarLander-v3")
 """The environments whose learning curves are in the paper. Others are drawn if their runs have finished."""
@@ -23,16 +20,13 @@ SMOOTH, EVERY = 20, 5
 """The number of episodes that a point averages, and the distance between two points."""
 
 
-class Curves(Study):
+class Curves(MainCells):
     """Training returns over episodes, smoothed and averaged over clients, with an interval over seeds."""
 
     name = "curves"
     rank = 3
     about = "learning curves on CartPole and LunarLander, and of all other runs of the main table that are there"
     runs_from = "main"
-    key = ("preset", "method", "env", "setting")
-    in_results = True
-    in_all = True
 
     def jobs(self, plan: Plan) -> list[Job]:
         envs = [e for e in plan.envs if e in DRAWN] or plan.envs
@@ -44,12 +38,6 @@ class Curves(Study):
     def rows(self, plan: Plan) -> list[Row]:
         found = ((preset, cell, runs_of(plan, preset, cell)) for preset in plan.presets for cell in plan.cells)
         return [{"preset": p, **cell_settings(c), "seeds": len(runs), **curve(runs)} for p, c, runs in found if runs]
-
-    def expected_seeds(self, row: Mapping[str, Any]) -> int:
-        return expected_seeds(row)
-
-    def order(self, row: Mapping[str, Any]) -> Any:
-        return row_order(row)
 
 
 def curve(runs: list[Run]) -> Row:

@@ -61,21 +61,28 @@ def row_positions() -> dict[tuple[str, ...], int]:
     return {(preset, *cell): k for k, (preset, cell) in enumerate(product(PRESETS, cells()))}
 
 
-def row_order(row: Mapping[str, Any]) -> int:
-    """Return the position of a row in the result file: by preset, then as in the table; unknown rows come last."""
-    return row_positions().get(tuple(row[k] for k in KEY), len(row_positions()))
+class MainCells(Study):
+    """The base class of studies that have a row for each cell of the main table."""
+
+    key = KEY
+    in_results = True
+    in_all = True
+
+    def expected_seeds(self, row: Mapping[str, Any]) -> int:
+        return expected_seeds(row)
+
+    def order(self, row: Mapping[str, Any]) -> Any:
+        """Sort by preset, then as in the table; unknown rows come last."""
+        return row_positions().get(tuple(row[k] for k in KEY), len(row_positions()))
 
 
-class Main(Study):
+class Main(MainCells):
     """The main table: a row for each cell, with its runs, including failed ones, and the command that repeats one."""
 
     name = "main"
     rank = 1
     about = "the main table: all methods, environments and settings, in both presets"
     hours = 9.3
-    key = KEY
-    in_results = True
-    in_all = True
     run_folders = PRESETS
 
     def jobs(self, plan: Plan) -> list[Job]:
@@ -97,12 +104,6 @@ class Main(Study):
                 common = {"command": run_command(plan, preset, cell), "episodes": jobs[0].config.episodes}
                 rows.append(main_row(preset, cell, common, runs, failed))
         return rows
-
-    def expected_seeds(self, row: Mapping[str, Any]) -> int:
-        return expected_seeds(row)
-
-    def order(self, row: Mapping[str, Any]) -> Any:
-        return row_order(row)
 
     def table(self, rows: Rows) -> list[str]:
         return main_table.table(rows)
