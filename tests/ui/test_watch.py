@@ -113,7 +113,7 @@ def test_the_page_follows_a_run_to_its_end(cut, browser):
         assert wrong == []
         assert all(url.startswith((f"http://{HOST}:{port}/", "data:", "blob:")) for url in asked)
         page.set_viewport_size({"width": 375, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        page.wait_for_function("() => document.documentElement.scrollWidth <= 375")  # charts follow a moment later
         page.close()
 
 
