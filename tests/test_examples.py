@@ -12,6 +12,7 @@ from conftest import ROOT
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.stem)
 def test_example_runs(example, tmp_path):
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, cwd=tmp_path)

@@ -147,6 +147,7 @@ def mutate(rng):
     return reply._replace(payload={**reply.payload, name: value})
 
 
+@pytest.mark.slow
 def test_of_a_hundred_thousand_malformed_replies_none_is_accepted_and_none_crashes():
     rng, kinds = np.random.default_rng(0), set()
     for _ in range(100_000):

@@ -47,6 +47,7 @@ def test_transitions_are_the_environments_own():
     assert (r[0, 2], ended[0, 2]) == (reward, terminated)
 
 
+@pytest.mark.slow
 def test_a_reference_solves_its_task_and_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDQHD_CACHE", str(tmp_path))
     policy, about = reference("MountainCar-v0", COARSE)

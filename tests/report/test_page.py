@@ -271,6 +271,7 @@ def test_on_paper_every_chart_is_drawn(page):
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
 
 
+@pytest.mark.slow
 def test_hostile_names_are_shown_and_not_run(browser, tmp_path):
     results = tmp_path / "results"
     write_all_results(results)

@@ -93,6 +93,7 @@ def test_the_papers_figures():
     assert won == 5  # as the paper counts
 
 
+@pytest.mark.slow
 def test_report_through_the_command_line(results, tmp_path, text):
     done = fedqhd("report", "--results", results, "--markdown", "R.md", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

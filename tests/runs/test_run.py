@@ -43,6 +43,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(tmp_path, settin
     assert read[0] == read[1] != read[2]
 
 
+@pytest.mark.slow
 def test_bits_do_not_depend_on_the_number_of_blas_threads(tmp_path):
     """In fresh processes, since a library reads its number of threads once. Large enough for BLAS to split the work."""
     code = "import sys; from conftest import tiny; from fedqhd.runs.run import train;" \

@@ -211,6 +211,7 @@ def test_other_tuned_settings_are_an_alteration(tmp_path, monkeypatch):
     assert separate_altered(again, Path("results"))[1] != results
 
 
+@pytest.mark.slow
 def test_a_study_of_the_users_own(tmp_path):
     (tmp_path / "mine.py").write_text(MINE)
     done = fedqhd("reproduce", "mine:Mine", "--workers", 1, cwd=tmp_path)

@@ -149,6 +149,7 @@ def test_robustness(plan, results, monkeypatch):
     assert any(r["damage"] == "kept" for r in rows)
 
 
+@pytest.mark.slow
 def test_scalability_through_the_command_line(plan, results):
     args = [
         "--envs",
@@ -177,6 +178,7 @@ def test_scalability_through_the_command_line(plan, results):
     assert sorted(json.loads(line)["settings"].get("clients", 5) for line in archived) == [1, 2, 5, 20]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over", ["D", "m"])
 def test_ablations_without_training_and_with_it(plan, results, over, monkeypatch):
     coarse = dataclasses.replace(references.GRIDS["MountainCar-v0"], points=(41, 41))
