@@ -44,10 +44,10 @@ test: setup-all
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: setup-all
-	$(BIN)/pytest -n 2 --dist loadfile -m slow
+	$(BIN)/pytest -n 2 -m slow
 
 test-federation: setup-all
-	$(BIN)/pytest -n 2 --dist loadfile -m federation
+	$(BIN)/pytest -n 3 -m federation
 
 lint: setup-all
 	$(BIN)/ruff check .
