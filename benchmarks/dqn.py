@@ -51,7 +51,8 @@ def settings(env: str, seed: int, out: Path) -> Config:
     episodes, _ = CASES[env]
     return resolve(
         {"env": env, "method": "oracle-dqn", "setting": "homogeneous", "clients": 1, "episodes": episodes,
-         "eval_episodes": 100, "seed": seed, "out": str(out)}
+         "eval_episodes": 100, "seed": seed, "out": str(out)},
+        preset="plain",
     )  # fmt: skip
 
 
