@@ -28,7 +28,9 @@ def cost(D: int, seed: int, kind: dict[str, str]) -> float:
     """Return the seconds of learning and acting per environment step."""
     with tempfile.TemporaryDirectory() as out:
         settings = {"env": "CartPole-v1", "clients": 1, "episodes": EPISODES, "dims": [D], "engine": "local", **kind}
-        summary = train(resolve({}, preset="plain", shared={**settings, "seed": seed, "eval_episodes": 1, "out": f"{out}/run"}))
+        summary = train(
+            resolve({}, preset="plain", shared={**settings, "seed": seed, "eval_episodes": 1, "out": f"{out}/run"})
+        )
     split = summary["split_seconds"]
     return float(split["learning"] + split["acting"]) / summary["env_steps"]
 

@@ -50,7 +50,9 @@ def main() -> None:
     for name, settings in RUNS.items():
         spent.clear()
         with tempfile.TemporaryDirectory() as folder:
-            config = resolve({}, preset="plain", shared={"episodes": episodes, "eval_episodes": 1, **settings, "out": folder})
+            config = resolve(
+                {}, preset="plain", shared={"episodes": episodes, "eval_episodes": 1, **settings, "out": folder}
+            )
             cpu = run.train(config)["cpu_seconds"] + spent["checkpoints"]  # the summary does not count these
         shares = {what: round(100 * seconds / cpu, 3) for what, seconds in spent.items()}
         total = round(sum(shares.values()), 3)

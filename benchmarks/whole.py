@@ -40,7 +40,8 @@ def finished(settings: Mapping[str, Any], listener: Listener | None = None) -> d
     """Make a run and return its summary."""
     with tempfile.TemporaryDirectory() as out:
         common = {"engine": "local", "eval_episodes": 1, "out": f"{out}/run"}
-        return train(resolve({}, preset="plain", shared={**common, **settings}), **({} if listener is None else {"listener": listener}))
+        config = resolve({}, preset="plain", shared={**common, **settings})
+        return train(config, **({} if listener is None else {"listener": listener}))
 
 
 def step_cost(settings: Mapping[str, Any]) -> float:
