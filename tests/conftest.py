@@ -15,6 +15,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.protocols import Transition
 from fedqhd.core.settings import fields_of
 from fedqhd.encoders import ENCODERS
+from fedqhd.runs import run as runs
 from fedqhd.runs.config import resolve
 
 TESTS = Path(__file__).parent
@@ -126,3 +127,15 @@ def live(agent, steps, seed) -> list[int]:
 def same(a, b):
     """Whether two lists of arrays are equal, bit for bit."""
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def interrupt_after(monkeypatch, rounds):
+    """Interrupt every run, as Ctrl-C does, when so many rounds are done."""
+    append_round = runs.rounds_file.append_round
+
+    def stop(folder, k, *others):
+        append_round(folder, k, *others)
+        if k == rounds - 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs.rounds_file, "append_round", stop)

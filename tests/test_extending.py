@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fedqhd
-from conftest import tiny
+from conftest import interrupt_after, tiny
 from fedqhd.core.errors import FedQHDError
-from fedqhd.runs import run as runs
 from fedqhd.runs.config import load_config, resolve
 from fedqhd.runs.run import train
 from own_methods import Momentum, Normalised
@@ -55,16 +54,8 @@ def test_momentum_does_something_and_classes_can_be_given_from_python(tmp_path):
 def test_they_live_in_processes_and_resume_to_the_bit(tmp_path, monkeypatch):
     train(tiny(tmp_path / "whole", **OWN))
     train(tiny(tmp_path / "process", engine="process", **OWN))
-    append_round, rounds = runs.rounds_file.append_round, []
-
-    def stop(folder, k, *others):
-        append_round(folder, k, *others)
-        rounds.append(k)
-        if len(rounds) == 3:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(runs.rounds_file, "append_round", stop)
+        interrupt_after(patch, 3)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(tmp_path / "cut", **OWN))
     train(tiny(tmp_path / "cut", **OWN), resume=True)

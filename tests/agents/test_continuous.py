@@ -11,11 +11,10 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
 import fedqhd
-from conftest import ROOT, tiny
+from conftest import ROOT, interrupt_after, tiny
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
 from fedqhd.export import export
-from fedqhd.runs import run as runs
 from fedqhd.runs.run import train
 
 RUN = {
@@ -58,15 +57,8 @@ def test_processes_and_a_resumed_run_give_the_same_bits(run, tmp_path, monkeypat
     whole = files(run[0] / "run")
     train(tiny(tmp_path / "process", engine="process", **RUN))
     assert files(tmp_path / "process") == whole
-    append_round = runs.rounds_file.append_round
-
-    def stop(folder, k, *others):
-        append_round(folder, k, *others)
-        if k == 2:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(runs.rounds_file, "append_round", stop)
+        interrupt_after(patch, 3)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(tmp_path / "cut", **RUN))
     train(tiny(tmp_path / "cut", **RUN), resume=True)

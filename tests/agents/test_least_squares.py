@@ -13,7 +13,7 @@ from fedqhd.agents import LeastSquaresQHD
 from fedqhd.agents.learners import least_squares
 from fedqhd.agents.memory import Trajectories
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Reply, Transition, real_view
+from fedqhd.core.protocols import Reply, Transition
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import NormalExchange, PrecisionCompile
 from fedqhd.linalg.normal import (
@@ -25,6 +25,7 @@ from fedqhd.linalg.normal import (
     leave_one_out,
     symmetrised,
 )
+from fedqhd.linalg.real_rows import real_view
 from fedqhd.runs import limits
 from fedqhd.runs.run import train
 from worlds import CORRIDOR

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import SPAN
 from fedqhd.encoders import ENCODERS, ComplexFourier, RandomFourier, Symbolic, load_encoder
+from fedqhd.envs.scaling import SPAN
 
 KINDS = sorted(ENCODERS)
 

@@ -13,11 +13,10 @@ import pytest
 import fedqhd
 from conftest import TESTS, tiny
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import SPAN
 from fedqhd.envs.adapt import LIMIT, check_rules
 from fedqhd.envs.make import make_env
 from fedqhd.envs.rollouts import random_states
-from fedqhd.envs.scaling import SPREAD, make_scaler
+from fedqhd.envs.scaling import SPAN, SPREAD, make_scaler
 from own_things import Breaks, Rich, short_corridor
 from worlds import Corridor
 

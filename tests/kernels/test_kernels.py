@@ -14,9 +14,10 @@ from fedqhd import kernels
 from fedqhd.agents import OnlineQHD, ReplayQHD
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Transition, real_view
+from fedqhd.core.protocols import Transition
 from fedqhd.encoders import ENCODERS
 from fedqhd.kernels.integers import rounded_weights, row_products
+from fedqhd.linalg.real_rows import real_view
 
 # Kernels work in float32: phases of a few turns carry errors of 1e-6, and sums of R products
 # of features and weights of order one grow them to about 1e-5.

@@ -12,8 +12,9 @@ from fedqhd import kernels
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged
 from fedqhd.core.named import is_custom_name, load, name_of
-from fedqhd.core.protocols import Array, Model, Payload, real_view, under
+from fedqhd.core.protocols import Array, Model, Payload, under
 from fedqhd.encoders import BaseEncoder, from_arrays
+from fedqhd.linalg.real_rows import real_view
 
 
 class SavedModel:

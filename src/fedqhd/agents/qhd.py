@@ -18,11 +18,12 @@ from fedqhd.agents.td import q_values
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition, real_view
+from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition
 from fedqhd.encoders import BaseEncoder
 from fedqhd.encoders.settings import encoder_of, small_encoders
 from fedqhd.envs.public import Public
 from fedqhd.linalg.geometry import normalised_step
+from fedqhd.linalg.real_rows import real_view
 from fedqhd.linalg.ridge import Ridge
 
 

@@ -19,11 +19,6 @@ Payload = Mapping[str, Array]
 """What clients and server send to each other: named arrays and nothing else, in particular no pickles."""
 
 
-SPAN = 4.0
-"""States with known bounds are scaled to [-SPAN, SPAN], which is about the range that scaling by the standard deviation
-gives, so that a bandwidth means much the same with either way of scaling."""
-
-
 def under(p: Payload, prefix: str) -> dict[str, Array]:
     """Return the arrays of a payload whose names begin with `prefix`, with the prefix removed from their names."""
     return {k.removeprefix(prefix): v for k, v in p.items() if k.startswith(prefix)}
@@ -299,13 +294,3 @@ class Engine(Protocol):
     def close(self) -> None:
         """End the processes that the engine started."""
         ...
-
-
-def real_view(W: Array) -> Array:
-    """Return a view of weights (D, A) in Fortran order as the real rows (A, R) that the kernels read.
-
-    Complex weights appear as interleaved real and imaginary parts (R = 2D), because
-    Re(Phi^H w) = Re Phi . Re w + Im Phi . Im w is a real dot product of such rows.
-    """
-    rows = W.T
-    return rows.view(W.real.dtype) if np.iscomplexobj(W) else rows

@@ -24,8 +24,9 @@ import numpy as np
 from fedqhd.core import named, rng
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged
-from fedqhd.core.protocols import SPAN, Array, Payload
+from fedqhd.core.protocols import Array, Payload
 from fedqhd.encoders.base import NO_ITEMS, NO_OMEGA, NO_PHASE, BaseEncoder
+from fedqhd.envs.scaling import SPAN
 from fedqhd.kernels.kinds import PRECOMPUTED
 
 Map = Callable[[Array], Any]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedqhd.core.protocols import SPAN, Array
+from fedqhd.core.protocols import Array
 from fedqhd.encoders.base import NO_OMEGA, DrawnEncoder
+from fedqhd.envs.scaling import SPAN
 from fedqhd.kernels.kinds import SYMBOLIC
 
 LEVELS = 129

@@ -9,11 +9,14 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import SPAN, Array
+from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Settings, setting
 from fedqhd.envs.adapt import Env
 from fedqhd.envs.rollouts import ROLLOUT_STEPS, random_states
 
+SPAN = 4.0
+"""States with known bounds are scaled to [-SPAN, SPAN], which is about the range that scaling by the standard deviation
+gives, so that a bandwidth means much the same with either way of scaling."""
 ABSURD = 1e6
 """A declared bound beyond this is ignored, because it says nothing about the states."""
 SPREAD = 2.5

@@ -9,10 +9,11 @@ from typing import Protocol, cast
 import numpy as np
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Agent, Array, Client, Expected, Payload, Reply, real_view
+from fedqhd.core.protocols import Agent, Array, Client, Expected, Payload, Reply
 from fedqhd.federation.aggregate import RULES, weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.linalg.normal import Factors
+from fedqhd.linalg.real_rows import real_view
 
 
 class Solver(Agent, Protocol):

@@ -20,8 +20,9 @@ from fedqhd.agents.settings import (
 )
 from fedqhd.agents.td import double_q_target, semi_gradient, td_error
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Array, Transition, real_view
+from fedqhd.core.protocols import Array, Transition
 from fedqhd.core.settings import setting
+from fedqhd.linalg.real_rows import real_view
 
 
 @dataclass(frozen=True)
