@@ -369,12 +369,20 @@ def test_a_memory_that_does_not_fit_is_refused_with_the_dimension_that_would(tmp
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 99999 kB\nMemAvailable: 1000 kB\n")
     monkeypatch.setattr(limits, "MEMINFO", meminfo)
-    wanted = {"learner": "least-squares", "features": "float32", "dims": [100], "replay_size": 2000}
-    # Two clients with two actions: 2 (4 * 2000 D + 2 * 2 * 4 D^2) = 16000 D + 32 D^2 bytes, 1.92 MB for D = 100.
-    with pytest.raises(FedQHDError, match=r"need 0\.0 GB .* dimensions up to 57 fit"):
+    wanted = {
+        "learner": "least-squares",
+        "features": "float32",
+        "dims": [100],
+        "replay_size": 2000,
+        "rollout_steps": 100,
+    }
+    # Two clients with two actions: 2 (4 * 2000 D + 2 * 2 * 4 D^2) = 16000 D + 32 D^2 bytes, 1.92 MB for D = 100. States
+    # of four variables and the encoder add 2 (4 * 4 * 2000 + 4 * 4 D), and 100 random steps and what is drawn of them
+    # 8 * 4 * 4 * 100 + 4 * 4 (500 + 2000).
+    with pytest.raises(FedQHDError, match=r"need 0\.002 GB .* dimensions up to 51 fit"):
         train(tiny(tmp_path / "run", setting="homogeneous", **wanted))
     assert not (tmp_path / "run").exists()
-    train(tiny(tmp_path / "run", **wanted | {"dims": [57]}))
+    train(tiny(tmp_path / "run", **wanted | {"dims": [51]}))
 
 
 @pytest.mark.parametrize("option", [{"weights": "precision"}, {"explore": "bonus"}, {"exchange": "statistics"}])

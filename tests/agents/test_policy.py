@@ -12,6 +12,7 @@ from fedqhd.agents.policy import Policy, greedy_returns, load_policy
 from fedqhd.agents.td import q_values
 from fedqhd.core.errors import FedQHDError
 from fedqhd.envs.make import make_env
+from fedqhd.report.play import play
 from fedqhd.runs.run import train
 
 
@@ -74,8 +75,20 @@ def test_wrong_observations_are_refused(run):
 def test_missing_models_are_named(run, tmp_path):
     with pytest.raises(FedQHDError, match=r"client=7 has no model.*clients 0, 1"):
         load_policy(run, client=7)
-    with pytest.raises(FedQHDError, match="no trained models"):
+    with pytest.raises(FedQHDError, match="holds no trained models: give the folder of a finished run"):
         load_policy(tmp_path)
+    with pytest.raises(FedQHDError, match="run='nowhere' does not exist: give the folder of a finished run"):
+        load_policy("nowhere")
+
+
+def test_a_negative_seed_is_refused(run):
+    with pytest.raises(FedQHDError, match="seed=-3 is not possible: it must be at least 0"):
+        greedy_returns(load_policy(run), make_env("CartPole-v1"), 1, -3, 0)
+
+
+def test_only_gifs_are_recorded(run, tmp_path):
+    with pytest.raises(FedQHDError, match=r"x\.mp4' is not possible: .* end in \.gif"):
+        play(load_policy(run), tmp_path / "x.mp4")
 
 
 def test_pickles_are_not_read(tmp_path):

@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.client import site
-from fedqhd.deploy.programs import is_loopback, parse_address
+from fedqhd.deploy.programs import is_loopback, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting
 from fedqhd.deploy.superlink import guarded
 from fedqhd.envs.public import make_public
@@ -240,3 +240,15 @@ def test_a_client_draws_noise_that_the_server_cannot_draw_again(tmp_path):
     assert not np.array_equal(*(federation.report(home.client, None)["Q"] for _ in range(2)))
     c = resolve({**SERVER, **settings})
     assert make_federation(c, terms, make_public(c)).inner.privacy == Privacy(3.0, 0.7, SERVER["seed"])
+
+
+def test_stopping_a_program_ends_its_children_in_other_sessions_too(tmp_path):
+    # The child ignores SIGTERM and has a child of its own, as Flower's detached programs may.
+    child = "import signal, subprocess, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    child += "print(subprocess.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
+    parent = "import subprocess, sys, time; command = [sys.executable, '-c', sys.argv[1]]; "
+    parent += "print(subprocess.Popen(command, start_new_session=True).pid, flush=True); time.sleep(600)"
+    program = start([sys.executable, "-c", parent, child], tmp_path, subprocess.PIPE)
+    pids = [program.pid, *(int(program.stdout.readline()) for _ in range(2))]
+    stop(program)
+    assert all(gone_pid(pid, 1.0) for pid in pids)

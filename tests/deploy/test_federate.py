@@ -23,20 +23,19 @@ from fedqhd.envs.public import make_public
 from fedqhd.federation import Terms, plan_rounds, run_rounds
 from fedqhd.runs.build import make_client, make_federation, make_server, member
 from fedqhd.runs.config import resolve
+from fedqhd.runs.metrics import rows
 from fedqhd.runs.outcome import evaluate
-from fedqhd.runs.run import rows
+from pages import blocks_of
 from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree
 
 pytestmark = pytest.mark.federation
 
-DOCS = ROOT / "docs" / "federation.md"
 APP = ROOT / "src" / "fedqhd" / "deploy" / "app"
-BLOCK = re.compile(r"^```(?:toml|bash) (.+?)\n(.*?)^```$", re.M | re.S)
 
 
 def blocks():
     """The code of the page, by its title."""
-    return dict(BLOCK.findall(DOCS.read_text()))
+    return {block.title: block.code for block in blocks_of("federation")}
 
 
 @pytest.fixture
@@ -136,7 +135,8 @@ def test_with_keys_the_bits_are_the_same_and_strangers_are_refused(tmp_path, ter
     def here(title):
         return ported(blocks()[title].replace("0.0.0.0", "127.0.0.1").replace("robot.lan", "127.0.0.1"), port)
 
-    server, *clients = (terminals(here(f"secure {i}")) for i in (1, 2, 3))
+    watched = "--callbacks evaluate:every=1,episodes=2 keep-best"  # these change no bit
+    server, *clients = (terminals(f"{here(f'secure {i}')} {watched if i == 1 else ''}") for i in (1, 2, 3))
     stranger = terminals(here("secure 3").replace("keys/client-1", "more/client-2").replace("state/two", "state/three"))
     plain = terminals(here("secure 2").replace("--keys keys/client-0", "").replace("state/one", "state/four"))
     assert "client 1: the server refuses its key so far" in read_until(stranger, "trying again")
@@ -147,6 +147,9 @@ def test_with_keys_the_bits_are_the_same_and_strangers_are_refused(tmp_path, ter
     assert (tmp_path / "runs/secure/metrics.jsonl").read_text() == metrics
     for i, home in enumerate(("one", "two")):
         assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+        assert (tmp_path / "state" / home / "best" / "models" / f"client-{i}.npz").exists()
+    evaluated = [json.loads(line) for line in (tmp_path / "runs/secure/evaluations.jsonl").read_text().splitlines()]
+    assert [(line["round"], len(line["greedy_return_per_client"])) for line in evaluated] == [(0, 2), (1, 2), (2, 2)]
     for process in (stranger, plain):
         end(process)
         assert "connected" not in process.stdout.read()

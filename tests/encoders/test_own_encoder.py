@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -84,6 +85,13 @@ def twin(learner, n=2, **settings):
     kind = LEARNERS.find(learner)
     kept = by_hand(learner, **given)
     return [kind(e, 3, kept, np.random.default_rng(4)) for e in (ours, theirs)]
+
+
+def test_a_library_that_is_missing_is_named_with_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.delitem(sys.modules, "sklearn.kernel_approximation")
+    with pytest.raises(FedQHDError, match=r"cannot be loaded: .*; install it with pip install scikit-learn"):
+        fedqhd.train(tiny(tmp_path, env="CartPole-v1", encoder="sklearn.kernel_approximation:Nystroem"))
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,18 @@ from test_engines import state_of
 
 from conftest import tiny
 from fedqhd.agents.client import LocalClient
+from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower.client import make_client_app
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.grid import InProcessGrid, Patience
-from fedqhd.engines.flower.records import array_record, payload_of
+from fedqhd.engines.flower.records import array_record, payload_of, write_trial
 from fedqhd.engines.flower.simulation import SimulationEngine
 from fedqhd.engines.flower.strategy import FedQHD
 from fedqhd.federation import plan_rounds, run_rounds
 from fedqhd.runs.build import build, make_server
+from fedqhd.runs.outcome import measure
 from fedqhd.runs.simulated import open_site
 from worlds import CORRIDOR
 
@@ -388,3 +390,30 @@ def test_what_travels_is_what_arrives(rng):
     assert all(np.array_equal(sent[k], arrived[k], equal_nan=True) and sent[k].dtype == arrived[k].dtype for k in sent)
     with pytest.raises(ValueError, match="pickle"):
         array_record({"x": np.array([object()])})
+
+
+@pytest.mark.parametrize(
+    "settings", [{"setting": "heterogeneous"}, {"learner": "least-squares"}, {"method": "oracle-qhd"}]
+)
+def test_behind_a_grid_a_trial_gives_the_same_returns_and_leaves_no_trace(tmp_path, settings):
+    config, trial = tiny(tmp_path, env=CORRIDOR, **settings), Trial(3, 5, keep=True)
+    clients, world = build(config)
+    local = LocalEngine(clients, world.federation, measure=partial(measure, config, world.scaler))
+    engine, _ = make_engine(tmp_path, config)
+    for each in (local, engine):
+        (*_, last) = run_rounds(each, world.federation, [2, 2])
+    before, exchange = [state_of(client) for client in engine.each(lambda c: c)], engine.exchange
+    one, other = local.trial(last.teacher, trial), engine.trial(last.teacher, trial)
+    same({str(k): v for k, v in one.items()}, {str(k): v for k, v in other.items()})
+    assert engine.exchange == exchange
+    for old, new in zip(before, engine.each(state_of), strict=True):
+        same(old, new)
+    assert len(list((tmp_path / "best/models").glob("*.npz"))) == len(clients)
+
+
+def test_a_client_that_answers_a_trial_with_nonsense_is_left_out_of_it(tmp_path, monkeypatch, caplog):
+    engine, world = make_engine(tmp_path, tiny(tmp_path, env=CORRIDOR, clients=3))
+    (*_, last) = run_rounds(engine, world.federation, [2])
+    monkeypatch.setattr("fedqhd.engines.flower.client.write_trial", lambda r: write_trial(r[:, :1] if r[0, 0] else r))
+    assert set(engine.trial(last.teacher, Trial(3, 5, keep=False))) < {0, 1, 2}
+    assert "does not take part: it answered with float64 of shape (1, 1) to 3 episodes" in caplog.text

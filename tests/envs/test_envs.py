@@ -116,7 +116,9 @@ def test_bad_anchor_files(cartpole, tmp_path, content, says):
     ("env", "says"),
     [
         ("CartPole-v9999", "env='CartPole-v9999' is not an environment"),
+        ("CartPole-v9999", "did you mean 'CartPole-v1'"),
         ("CartPoel-v1", "did you mean 'CartPole-v1'"),
+        ("Nope-v0", "env='Nope-v0' is not an environment that Gymnasium knows: give an id"),
         ("own_things:several_actions", "a discrete one, or a box of vectors with finite bounds, is needed"),
         ("own_things:endless_actions", "a discrete one, or a box of vectors with finite bounds, is needed"),
     ],

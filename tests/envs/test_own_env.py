@@ -179,6 +179,7 @@ def test_module_and_name_on_the_command_line_and_in_a_file(tmp_path):
         ("own_things:chance", "rule of Gymnasium: .*not equivalent"),
         ("own_things:NoSeed", "does not repeat|non-deterministic"),
         ("own_things:not_an_env", "is a int: give a gymnasium.Env"),
+        ("own_things:TwoRewards", r"returned the reward array\(.*: rewards must be single numbers"),
         ("own_things:HERE", "not an environment that Gymnasium knows"),
         ("no_such_module:Env", "'no_such_module' cannot be found"),
         ("minigrid:MiniGrid-Empty-5x5-v0", "which Gymnasium cannot flatten"),

@@ -32,6 +32,7 @@ def test_an_own_mean_is_the_mean(tmp_path):
         ("own_things:FREQUENCIES", "is a ndarray: it must be a function of rows"),
         (lambda P: P, r"of shape \(3, 80\) for rows \(3, 80\): .* shape \(80,\)"),
         (lambda P: P.mean(axis=0) * np.nan, "finite numbers"),
+        ("own_things:failing_rule", r"'own_things:failing_rule' raised ZeroDivisionError\('nobody is left'\)"),
         ("meen", "aggregate='meen' is unknown .*did you mean 'mean'"),
     ],
 )

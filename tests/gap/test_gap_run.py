@@ -164,6 +164,14 @@ def test_what_has_no_gap_is_refused(tmp_path, run):
         measure_gap(precise)
 
 
+def test_a_run_without_a_gap_is_refused_before_the_reference_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDQHD_CACHE", str(tmp_path / "cache"))
+    train(tiny(tmp_path / "shared", **{**SETTINGS, "setting": "homogeneous"}))
+    with pytest.raises(FedQHDError, match="clients with one encoder average W"):
+        fedqhd.measure_gap(tmp_path / "shared")
+    assert not (tmp_path / "cache").exists()
+
+
 def test_weights_that_are_no_numbers_are_refused(tmp_path):
     folder = trained(tmp_path / "x", episodes=6)
     arrays, about = read_arrays(model_path(folder, 1))

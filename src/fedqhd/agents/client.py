@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from fedqhd.core import rng
+from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Agent, Array, Episode, Federation, Payload, Reply, Transition, weight_due
 from fedqhd.core.snapshot import Stateful
@@ -19,8 +20,17 @@ SPLIT = ("environment", "acting", "learning", "federation")
 """The activities into which the time of a client is split."""
 
 
+Measure = Callable[["LocalClient", Trial], Array]
+"""Plays the greedy episodes of a trial and returns their returns, (environments of the client, episodes)."""
+
+
 def ignore(episode: Episode) -> None:
     """Do nothing with the record of an episode."""
+
+
+def measure_nothing(client: LocalClient, trial: Trial) -> Array:
+    """Play no episodes; the default for engines whose clients are not evaluated during training."""
+    return np.zeros((len(client.envs), 0))
 
 
 class LocalClient(Stateful):
@@ -98,6 +108,17 @@ class LocalClient(Stateful):
         steps = sum(e.length for e in played)
         weight = float(weight_due(self.weight, steps))
         return Reply(self.index, payload, weight, steps, played, self.agent.fingerprint(), self.seconds)
+
+    def trial(self, federation: Federation, teacher: Payload, measure: Measure, trial: Trial) -> Array:
+        """Return the greedy returns that the client would have if training ended with this teacher.
+
+        Afterwards the client is as it was before.
+        """
+        before = self.state()
+        federation.install(self, teacher)
+        returns = measure(self, trial)
+        self.restore(before)
+        return returns
 
     def play(self, episodes: int, on_episode: Callable[[Episode], None] = ignore) -> tuple[Episode, ...]:
         """Train for some episodes, call `on_episode` after each of them, and return their records."""

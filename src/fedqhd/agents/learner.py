@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedqhd.agents.settings import Memory, state_bytes
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
@@ -42,6 +43,8 @@ class Learner(Stateful):
     """The base class of `Settings` with those settings that are used only to compile a teacher."""
     encodes: ClassVar[bool] = False
     """Whether it learns a readout of the features of an encoder and so uses `encoder`, `dims` and `sigma`."""
+    states_stored: ClassVar[int] = 2
+    """How many states its memory stores for each transition: the state and the next one, unless it can do with one."""
     continuous: ClassVar[bool] = False
     """Whether its actions are vectors; `actions` is then the array (2, k) of their bounds instead of their number."""
     epsilon: float = 0.0
@@ -71,9 +74,16 @@ class Learner(Stateful):
         return "recompute"
 
     @classmethod
-    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
-        """Return the bytes that one agent with an encoder of dimension D needs beyond those of its transitions."""
-        return 0
+    def memory_bytes(cls, c: Config, n: int, D: int, actions: int) -> int:
+        """Return the bytes that one agent needs.
+
+        Args:
+            c: The settings of the run.
+            n: Number of state variables.
+            D: Dimension of its encoder, or 0 if it has none.
+            actions: Number of actions.
+        """
+        return cls.states_stored * state_bytes(c, n) if issubclass(cls.Settings, Memory) else 0
 
     @classmethod
     def needs_matrices(cls, c: Config) -> Mapping[str, str]:

@@ -104,20 +104,36 @@ def model_path(run: str | Path, client: int) -> Path:
 
 
 def load_policy(run: str | Path, client: int = 0) -> Policy:
-    """Load the policy of one client from the folder of a finished run."""
+    """Load the policy of one client from the folder of a finished run.
+
+    Raises:
+        FedQHDError: If there is no such folder, run or client, or if the file of the policy is damaged.
+    """
     path = model_path(run, client)
+    if not Path(run).is_dir():
+        raise FedQHDError(f"run={str(run)!r} does not exist: give the folder of a finished run")
     if not path.exists():
         have = sorted(p.stem.removeprefix("client-") for p in path.parent.glob("client-*.npz"))
-        what = f"it has clients {', '.join(have)}" if have else "it holds no trained models; has its training finished?"
-        raise FedQHDError(f"client={client} has no model in {str(run)!r}: {what}")
+        if not have:
+            raise FedQHDError(f"run={str(run)!r} holds no trained models: give the folder of a finished run")
+        raise FedQHDError(f"client={client} has no model in {str(run)!r}: it has clients {', '.join(have)}")
     return Policy.load(path)
 
 
-def greedy_returns(policy: Policy, env: Env, episodes: int, seed: int, client: int) -> Array:
-    """Return the returns (episodes,) of new greedy episodes, whose seeds differ from those of training."""
+def greedy_returns(policy: Policy, env: Env, episodes: int, seed: int, client: int, purpose: str = "evaluate") -> Array:
+    """Return the returns (episodes,) of new greedy episodes, whose seeds differ from those of training.
+
+    Args:
+        policy: The policy to play.
+        env: The environment to play in.
+        episodes: How many episodes are played.
+        seed: The seed of the episodes.
+        client: The number of the client, which has episodes of its own.
+        purpose: What the episodes are for; each purpose has episodes of its own.
+    """
     returns = np.zeros(episodes)
     for episode in range(episodes):
-        obs, _ = env.reset(seed=rng.env_seed(seed, client, "evaluate", episode))
+        obs, _ = env.reset(seed=rng.env_seed(seed, client, purpose, episode))
         done = False
         while not done:
             action, _ = policy.predict(obs)

@@ -20,7 +20,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition
 from fedqhd.encoders import BaseEncoder
-from fedqhd.encoders.settings import encoder_of, small_encoders
+from fedqhd.encoders.settings import encoder_bytes, encoder_of, small_encoders
 from fedqhd.envs.public import Public
 from fedqhd.linalg.geometry import normalised_step
 from fedqhd.linalg.real_rows import real_view
@@ -71,8 +71,9 @@ class QHD(Learner, ABC):
         return settings.stored(fused=":" not in c.encoder[0]) if isinstance(settings, StoredFeatures) else "recompute"
 
     @classmethod
-    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
-        return feature_bytes(c, cls.stored_as(c), D)
+    def memory_bytes(cls, c: Config, n: int, D: int, actions: int) -> int:
+        """Return the bytes of the states, of their features and of the encoder."""
+        return super().memory_bytes(c, n, D, actions) + feature_bytes(c, cls.stored_as(c), D) + encoder_bytes(c, n, D)
 
     @classmethod
     def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:

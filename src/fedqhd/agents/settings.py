@@ -124,6 +124,11 @@ def storage(settings: StoredFeatures, encoder: BaseEncoder) -> str:
     return settings.stored(encoder.fused)
 
 
+def state_bytes(c: Config, n: int) -> int:
+    """Return the size in bytes of one state of n variables for each transition in a full memory of one client."""
+    return 4 * n * int(c.replay_size)
+
+
 def feature_bytes(c: Config, stored: str, D: int) -> int:
     """Return the size in bytes of the hypervectors in a full memory of one client."""
     return 0 if stored == "recompute" else real_features(c, D) * c.replay_size * np.dtype(stored).itemsize

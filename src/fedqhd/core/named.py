@@ -14,6 +14,14 @@ from fedqhd.core.errors import FedQHDError, nearest
 
 PYTHON = "python"
 """`python:NAME` refers to an object that was passed from Python and is in no module; only this process has it."""
+PACKAGES = {
+    "sklearn": "scikit-learn",
+    "torch": "torch",
+    "torchhd": "torch-hd",
+    "ale_py": "ale-py",
+    "highway_env": "highway-env",
+}
+"""The packages to install for modules that users refer to as the documentation does."""
 _given: dict[str, Any] = {}
 
 
@@ -45,7 +53,9 @@ def find(name: str, setting: str) -> Any:
         thing: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = "cannot be found from here" if error.name == module else f"needs {error.name!r}, which is missing"
-        raise FedQHDError(f"{setting}={name!r} cannot be loaded: the module {module!r} {missing}") from error
+        package = PACKAGES.get(str(error.name).partition(".")[0])
+        hint = f"; install it with pip install {package}" if package else ""
+        raise FedQHDError(f"{setting}={name!r} cannot be loaded: the module {module!r} {missing}{hint}") from error
     except Exception as error:
         raise FedQHDError(f"{setting}={name!r} cannot be loaded: importing {module!r} raises {error!r}") from error
     for part in path.split("."):

@@ -6,6 +6,7 @@ import zlib
 
 import numpy as np
 
+from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
 
 PUBLIC = -1
@@ -13,6 +14,8 @@ PUBLIC = -1
 
 
 def _sequence(seed: int, client: int, purpose: str, index: int = 0) -> np.random.SeedSequence:
+    if seed < 0:
+        raise FedQHDError(f"seed={seed} is not possible: it must be at least 0")
     return np.random.SeedSequence([seed, client + 1, zlib.crc32(purpose.encode()), index])
 
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.named import name_of
@@ -44,8 +47,11 @@ def setting(
         default: The default value.
         help: The help text for the command line and the documentation.
         choices: The names that are allowed; if there are none, any value is.
-        at_least, above, at_most, below: The range of a number, or of each number in a tuple. An integer without a range
-            must be at least 1.
+        at_least: The smallest value of a number, or of each number in a tuple. An integer without a range must be at
+            least 1.
+        above: A number that the value must exceed.
+        at_most: The largest value of a number, or of each number in a tuple.
+        below: A number that the value must stay below.
         custom: Whether the user may also give `module:name`, or an object from Python.
         only: Other settings and the values that they must have for this one to have an effect.
         cycled: Whether a tuple is cycled over the clients. In the homogeneous setting it has one entry.
@@ -109,7 +115,8 @@ def type_of(cls: type[Settings], name: str) -> Any:
 def coerced(name: str, value: Any, kind: Any, custom: bool = False) -> Any:
     """Return the value converted to the type of its setting.
 
-    Lists become tuples and integers become floats where the type says so.
+    Lists become tuples, single values become tuples of one, and integers become floats where the type says so. Paths
+    and the numbers and arrays of numpy are taken, too.
 
     Args:
         name: The name of the setting, for error messages.
@@ -122,12 +129,12 @@ def coerced(name: str, value: Any, kind: Any, custom: bool = False) -> Any:
     """
 
     def as_type(kind: Any, v: Any) -> Any:
+        v = plain(v)
         if isinstance(kind, types.UnionType):
             kind = next(k for k in typing.get_args(kind) if (k is str) == isinstance(v, str))
         if typing.get_origin(kind) is tuple:
-            if not isinstance(v, list | tuple):
-                raise TypeError
-            return tuple(as_type(typing.get_args(kind)[0], x) for x in v)
+            several = v if isinstance(v, list | tuple) else (v,)
+            return tuple(as_type(typing.get_args(kind)[0], x) for x in several)
         if kind is float and isinstance(v, int) and not isinstance(v, bool):
             return float(v)
         if not isinstance(v, kind) or isinstance(v, bool):
@@ -136,7 +143,6 @@ def coerced(name: str, value: Any, kind: Any, custom: bool = False) -> Any:
 
     if custom:
         value = tuple(map(_named, value)) if isinstance(value, list | tuple) else _named(value)
-        value = (value,) if typing.get_origin(kind) is tuple and isinstance(value, str) else value
     try:
         return as_type(kind, value)
     except TypeError:
@@ -144,10 +150,18 @@ def coerced(name: str, value: Any, kind: Any, custom: bool = False) -> Any:
         raise FedQHDError(f"{name}={value!r} has the wrong type: {wanted} is needed") from None
 
 
+def plain(value: Any) -> Any:
+    """Return paths as text, and the numbers and arrays of numpy as those of Python."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
 def _named(value: Any) -> Any:
     """Replace an object from Python by its name; leave values that a TOML file can hold."""
-    plain = value is None or isinstance(value, str | int | float | list | tuple | dict)
-    return value if plain else name_of(value)
+    value = plain(value)
+    known = value is None or isinstance(value, str | int | float | list | tuple | dict)
+    return value if known else name_of(value)
 
 
 def check_value(name: str, value: Any, f: dataclasses.Field[Any]) -> None:

@@ -20,13 +20,11 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.client import Site, make_client_app
-from fedqhd.envs.adapt import actions_of
-from fedqhd.envs.make import make_env
+from fedqhd.envs.make import spaces_of
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
-from fedqhd.runs.build import make_client, make_federation, member
-from fedqhd.runs.limits import check_size
-from fedqhd.runs.outcome import evaluate
+from fedqhd.runs.build import check_environment, make_client, make_federation, member
+from fedqhd.runs.outcome import evaluate, measure
 from fedqhd.runs.private import secure_range
 
 log = logging.getLogger("fedqhd")
@@ -59,12 +57,12 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
     c = c.replace(out=str(home))
     if not 0 <= index < c.clients:
         raise FedQHDError(f"partition-id={index} is not possible: the server has clients 0 to {c.clients - 1}")
+    check_environment(c, [index])
     public = make_public(shared)
     world = public.fingerprint()
     if greeting.get("world", world) != world:
         log.error("fedqhd: the server has other anchors, scaling or actions: %s, but here %s", greeting["world"], world)
     check_spaces(c, shared.env, public)
-    check_size(c, [index], public.actions)
     client = make_client(c, index, public)
     return Site(
         client=client,
@@ -73,6 +71,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         federation=partial(make_federation, c, public=public, secret=True),  # the server knows the seeds
         folder=home / f"run-{greeting['run']}",
         measure=partial(measure, c, public.scaler),
+        close=partial(close, c, public.scaler),
         uplink=c.get("uplink", "full"),
         secure_range=secure_range(c),
     )
@@ -85,9 +84,7 @@ def check_spaces(c: Config, server_env: str, public: Public) -> None:
     """
     if c.env == server_env:
         return
-    env = make_env(c.env)
-    own = env.observation_space.shape[0], actions_of(env)[0]  # type: ignore[index]
-    env.close()
+    own = spaces_of(c.env)[:2]
     due = len(public.scaler.shift), public.actions
     if own != due:
         raise FedQHDError(
@@ -96,7 +93,7 @@ def check_spaces(c: Config, server_env: str, public: Public) -> None:
         )
 
 
-def measure(c: Config, scaler: StateScaler, client: LocalClient) -> dict[str, Any]:
+def close(c: Config, scaler: StateScaler, client: LocalClient) -> dict[str, Any]:
     """Save the trained model on the client's machine and return its evaluation for the server."""
     greedy, nominal, updates, alarms = evaluate(c, scaler, client)
     return {"greedy": greedy, "nominal": nominal, "updates": updates, **({} if alarms is None else {"alarms": alarms})}

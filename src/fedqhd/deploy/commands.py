@@ -19,9 +19,9 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
 from fedqhd.deploy.keys import ServerKeys, check_certificate, client_keys, server_keys
 from fedqhd.deploy.programs import check_port, free_port, is_listening, is_loopback, parse_address, program, start, stop
-from fedqhd.deploy.settings import check_client, check_server
+from fedqhd.deploy.settings import check_client, check_server, resume_command
 from fedqhd.deploy.superlink import register, secured
-from fedqhd.runs.run import claim, clear
+from fedqhd.runs.folder import claim, clear
 
 START = 60.0
 """Seconds that the SuperLink has to start."""
@@ -68,11 +68,6 @@ def check_exposed(name: str, host: str, safe: bool) -> None:
             f"{name}={host!r} is not on loopback: give --keys, which fedqhd federate keys makes, or --insecure on a "
             "network that you trust"
         )
-
-
-def resume_command(config: Config) -> str:
-    """Return the command that resumes a federation."""
-    return f"fedqhd federate server --resume --out {config.folder}"
 
 
 def serve(

@@ -14,15 +14,20 @@ from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from random import SystemRandom
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.engines.flower import QUIET
+
+if TYPE_CHECKING:
+    import psutil
 
 BIN = Path(sys.executable).parent
 """The folder of this Python, in which Flower's programs are installed."""
 PATIENCE = 10.0
 """Seconds that a program has to end by itself."""
+GRACE = 2.0
+"""Seconds that its children have after it to end by themselves."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -59,15 +64,30 @@ def start(
 
 
 def stop(program: subprocess.Popen[str] | None) -> None:
-    """Stop a program and every process that it started; None does nothing."""
+    """Stop a program and every process that came of it, also those in sessions of their own; None does nothing."""
     if program is None:
         return
+    import psutil
+
+    family = offspring(program.pid)
     program.terminate()
     with suppress(subprocess.TimeoutExpired):
         program.wait(PATIENCE)
-    with suppress(ProcessLookupError):
-        os.killpg(program.pid, signal.SIGKILL)
+    left = psutil.wait_procs(family, timeout=GRACE)[1]
+    for process in {*left, *(child for one in left for child in offspring(one.pid)), *offspring(program.pid)}:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    program.kill()
     program.wait()
+
+
+def offspring(pid: int) -> list[psutil.Process]:
+    """Return the processes that a process has started, with theirs."""
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=True)
+    return []
 
 
 def program(name: str) -> str:

@@ -20,29 +20,33 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from fedqhd.core.config import Config
+from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
-from fedqhd.core.protocols import Engine
-from fedqhd.deploy.settings import check_server, greeting
+from fedqhd.deploy.settings import RUN_NAME, check_server, greeting
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.grid import Patience
+from fedqhd.envs.make import spaces_of
 from fedqhd.envs.public import make_public
 from fedqhd.federation import Terms
 from fedqhd.report.figures import curves
 from fedqhd.report.terminal import Progress, closing
 from fedqhd.runs.build import World, make_federation, make_server
+from fedqhd.runs.callback import Callback, Training
 from fedqhd.runs.checkpoint import Parties
 from fedqhd.runs.config import resolve
+from fedqhd.runs.folder import claim
+from fedqhd.runs.limits import check_size
 from fedqhd.runs.outcome import Outcome
 from fedqhd.runs.private import secure_range
-from fedqhd.runs.run import Listener, claim, conduct
+from fedqhd.runs.run import conduct
 
 app = ServerApp()
 
 
 def run_name(folder: Path, resume: bool) -> str:
     """Return the random name of a run, by which clients tell it from others. A resumed run keeps its name."""
-    path = folder / "run.txt"
+    path = folder / RUN_NAME
     if resume and path.exists():
         return path.read_text().strip()
     name = secrets.token_hex(4)
@@ -62,21 +66,24 @@ class Options(NamedTuple):
     """The client number of each node id; None if nodes have no keys."""
 
 
-def serve(options: Options, grid: Grid, listener: Listener) -> dict[str, Any]:
+def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
     """Wait for all clients, train, and return the summary."""
     c, patience, wait, resume, nodes = options
+    training = Training(c, callbacks)
+    spaces = spaces_of(c.env)
+    check_size(c, (), spaces.n, spaces.actions)
     with threadpool_limits(1):
         public = make_public(c)
         world_print = public.fingerprint()
         engine = FlowerEngine(
             grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, nodes=nodes,
-            secure_range=secure_range(c), on_episode=listener.episode,
+            secure_range=secure_range(c), on_episode=training.tell_episode,
         )  # fmt: skip
         members = engine.gather(c.clients, wait)
         server = make_server(c, members)
         engine.on_absent = server.record_absence
         world = World(public, make_federation(c, Terms.of(members), public), [], members)
-        return conduct(c, Parties(engine, server), world, listener, resume, outcomes)
+        return conduct(training, Parties(engine, server), world, resume, outcomes)
 
 
 def outcomes(engine: Engine) -> list[Outcome]:

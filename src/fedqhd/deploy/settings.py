@@ -31,6 +31,15 @@ IN_EXPERIMENTS_ONLY = {"attack": "none", "late": 0.0}
 """Settings that make sense only in experiments on one machine, and the values that turn them off."""
 
 
+RUN_NAME = "run.txt"
+"""The file in the folder of a run of `fedqhd federate server` that holds the name by which clients know the run."""
+
+
+def resume_command(config: Config) -> str:
+    """Return the command that resumes a federation."""
+    return f"fedqhd federate server --resume --out {config.folder}"
+
+
 def greeting(c: Config) -> dict[str, str]:
     """Return what a node must know to make its client: the server's settings as TOML."""
     served = Config({name: c.values[name] for name in (*SERVER_ONLY, *PUBLIC, *OVERRIDABLE) if name in c})

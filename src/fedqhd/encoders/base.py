@@ -86,6 +86,9 @@ class BaseEncoder(ABC):
 class DrawnEncoder(BaseEncoder):
     """A random encoder of any dimension, whose inner products approach a kernel as the dimension grows."""
 
+    entry_bytes: ClassVar[int] = 4
+    """The bytes of its arrays for each state variable and component of the hypervector."""
+
     @classmethod
     def sample(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> Self:
         """Draw an encoder of n state variables and dimension D with bandwidth sigma."""

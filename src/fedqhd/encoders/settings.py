@@ -51,6 +51,11 @@ def real_features(c: Config, D: int) -> int:
     return 2 * D if "complex" in c.encoder else D
 
 
+def encoder_bytes(c: Config, n: int, D: int) -> int:
+    """Return the bytes of the arrays of an encoder; the largest kind counts, and a custom one counts as floats."""
+    return n * D * max(ENCODERS[name].entry_bytes if name in ENCODERS else 4 for name in c.encoder)
+
+
 def encoder_of(c: Config, client: int, states: Array, pooled: bool = False) -> BaseEncoder:
     """Draw the encoder of a client.
 

@@ -29,6 +29,7 @@ class Symbolic(DrawnEncoder):
     """
 
     name = "symbolic"
+    entry_bytes = LEVELS
 
     @classmethod
     def _draw(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> dict[str, Array]:

@@ -7,8 +7,9 @@ from functools import partial
 from time import process_time
 from typing import Any, TypeVar
 
-from fedqhd.agents.client import LocalClient, ignore
-from fedqhd.core.protocols import Episode, Federation, Payload, Reply, under
+from fedqhd.agents.client import LocalClient, Measure, ignore, measure_nothing
+from fedqhd.core.engine import Trial
+from fedqhd.core.protocols import Array, Episode, Federation, Payload, Reply, under
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class LocalEngine(Reachable):
         clients: Sequence[LocalClient],
         federation: Federation,
         on_episode: Callable[[Episode], None] = ignore,
+        measure: Measure = measure_nothing,
     ) -> None:
         """Take over the clients; `close` closes their environments.
 
@@ -50,10 +52,12 @@ class LocalEngine(Reachable):
             clients: The clients, in any order.
             federation: What they report and install.
             on_episode: Called after each training episode.
+            measure: Evaluates a client during training.
         """
         self.clients = sorted(clients, key=lambda c: c.index)
         self.federation = federation
         self.on_episode = on_episode
+        self.measure = measure
 
     def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
         taking_part = [c for c in self.clients if clients is None or c.index in clients]
@@ -62,6 +66,9 @@ class LocalEngine(Reachable):
     def finish(self, teacher: Payload) -> None:
         for client in self.clients:
             self.federation.install(client, teacher)
+
+    def trial(self, teacher: Payload, trial: Trial) -> dict[int, Array]:
+        return {c.index: c.trial(self.federation, teacher, self.measure, trial) for c in self.clients}
 
     def each(self, f: Callable[[LocalClient], T]) -> list[T]:
         return [f(client) for client in self.clients]

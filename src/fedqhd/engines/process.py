@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection, wait
 from time import process_time
 from typing import Any, NamedTuple, TypeVar
 
-from fedqhd.agents.client import LocalClient, ignore
+from fedqhd.agents.client import LocalClient, Measure, ignore, measure_nothing
+from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Federation, Payload, Reply
+from fedqhd.core.protocols import Array, Episode, Federation, Payload, Reply
 from fedqhd.engines.local import Reachable
 
 T = TypeVar("T")
@@ -34,8 +35,8 @@ higher on LunarLander."""
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use; 1 on systems without fork."""
-    if "fork" not in multiprocessing.get_all_start_methods():
+    """Return the number of cores that this process may use; 1 where it cannot fork, as in a daemonic process."""
+    if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -46,6 +47,12 @@ def _round(teacher: Payload | None, episodes: int, client: LocalClient, federati
 
 def _install(teacher: Payload, client: LocalClient, federation: Federation, tell: Tell) -> None:
     federation.install(client, teacher)
+
+
+def _trial(
+    teacher: Payload, measure: Measure, trial: Trial, client: LocalClient, federation: Federation, tell: Tell
+) -> tuple[int, Array]:
+    return client.index, client.trial(federation, teacher, measure, trial)
 
 
 def _apply(f: Callable[[LocalClient], T], client: LocalClient, federation: Federation, tell: Tell) -> T:
@@ -121,6 +128,7 @@ class ProcessEngine(Reachable):
         federation: Federation,
         on_episode: Tell = ignore,
         workers: int | None = None,
+        measure: Measure = measure_nothing,
     ) -> None:
         """Fork the workers, each with its own copies of its clients.
 
@@ -129,8 +137,18 @@ class ProcessEngine(Reachable):
             federation: What they report and install.
             on_episode: Called in this process after each training episode.
             workers: The number of processes; by default one per core, and never more than there are clients.
+            measure: Evaluates a client during training; it must be picklable.
+
+        Raises:
+            FedQHDError: If this process is a daemon, which may not start others.
         """
+        if multiprocessing.current_process().daemon:
+            raise FedQHDError(
+                "engine='process' is not possible in a daemonic process, such as a worker of multiprocessing.Pool: "
+                "choose engine='local'"
+            )
         self.on_episode = on_episode
+        self.measure = measure
         self._workers: list[_Worker] = []
         self._cpu: dict[int, float] = {}
         fork = multiprocessing.get_context("fork")
@@ -152,6 +170,9 @@ class ProcessEngine(Reachable):
 
     def finish(self, teacher: Payload) -> None:
         self._do(partial(_install, teacher))
+
+    def trial(self, teacher: Payload, trial: Trial) -> dict[int, Array]:
+        return dict(self._do(partial(_trial, teacher, self.measure, trial)))
 
     def each(self, f: Callable[[LocalClient], T]) -> list[T]:
         """Return f(client) for every client, computed in its worker; f and its results must be picklable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 import warnings
 from typing import Any
 
@@ -46,10 +47,27 @@ def make(env_id: str, **kwargs: Any) -> Env:
     except gymnasium.error.DependencyNotInstalled as error:
         raise FedQHDError(f"env={env_id!r} needs a package that is not installed: {error}") from error
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        hint = nearest(env_id, gymnasium.registry) or ": give an id such as CartPole-v1, or module:Env"
+        # Versions are not compared, because a common "-v0" would make short names similar.
+        hint = nearest(env_id, gymnasium.registry, without_version) or ": give an id such as CartPole-v1, or module:Env"
         raise FedQHDError(f"env={env_id!r} is not an environment that Gymnasium knows{hint}") from error
     except (TypeError, AttributeError) as error:
         raise FedQHDError(f"env={env_id!r} cannot be made: {error}") from error
+
+
+def without_version(env_id: str) -> str:
+    """Return a Gymnasium id without its version."""
+    return re.sub(r"-v\d+$", "", env_id)
+
+
+def full_id(env_id: str) -> str:
+    """Return a Gymnasium id with the version that Gymnasium chooses for an id without one, the newest.
+
+    Ids that Gymnasium does not know, and those with a module, are returned as they are.
+    """
+    if env_id in gymnasium.registry:
+        return env_id
+    versions = [known for known in gymnasium.registry if without_version(known) == env_id]
+    return max(versions, key=lambda known: int(known.rpartition("-v")[2]), default=env_id)
 
 
 def env_factory(custom: Any, env_id: str) -> Any:
@@ -148,7 +166,19 @@ def check_rules(env_id: str) -> None:
         log.warning("env=%r breaks a rule of Gymnasium: %s", env_id, rule)
         if not repeats(env):
             raise FedQHDError(f"env={env_id!r} does not repeat an episode from its seed: reset(seed=...) must do so")
+    check_reward(env, env_id)
     env.close()
+
+
+def check_reward(env: Env, env_id: str) -> None:
+    """Raise FedQHDError if the first reward is not a single number, which Gymnasium's checker only warns about."""
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    reward: Any = env.step(env.action_space.sample())[1]
+    try:
+        float(reward)
+    except (TypeError, ValueError):
+        raise FedQHDError(f"env={env_id!r} returned the reward {reward!r}: rewards must be single numbers") from None
 
 
 def broken_rule(env: Env) -> str:

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Need, Settings, setting
-from fedqhd.envs.adapt import Env, as_vectors, make
+from fedqhd.envs.adapt import Env, actions_of, as_vectors, make
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,25 @@ def make_env(env_id: str, *, repeat: int = 1, dynamics: Mapping[str, float] | No
         env = with_dynamics(env, env_id, dynamics, kwargs)
     env = as_vectors(env, env_id)
     return ActionRepeat(env, repeat) if repeat > 1 else env
+
+
+class Spaces(NamedTuple):
+    """The sizes of an environment's states and actions."""
+
+    n: int
+    """Number of state variables."""
+    actions: int
+    """Number of actions, or of the numbers that a continuous action consists of."""
+    bounds: Array | None
+    """The lowest and the highest continuous action, (2, actions); None if actions are discrete."""
+
+
+def spaces_of(env_id: str) -> Spaces:
+    """Return the sizes of an environment's states and actions without playing it."""
+    env = make_env(env_id)
+    found = Spaces(env.observation_space.shape[0], *actions_of(env))  # type: ignore[index]
+    env.close()
+    return found
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -18,6 +18,8 @@ from fedqhd.envs.scaling import StateScaler, make_scaler
 
 MEASURE_STATES = 500
 FIT_STATES = 2000
+COPIES = 4
+"""How many arrays of the size of the random rollouts exist at once while the scaling is computed."""
 
 
 class Public(NamedTuple):
@@ -67,6 +69,12 @@ def anchors_of(c: Config, env: Env, scaler: StateScaler) -> Array | None:
         return None
     generator = rng.generator(c.seed, rng.PUBLIC, "anchors")
     return make_anchors(c.anchor_source, c.anchors, c.anchor_file, env, scaler, generator, c.rollout_steps)
+
+
+def public_bytes(c: Config, n: int) -> int:
+    """Return the bytes that `make_public` needs for states of n variables."""
+    m = c.get("anchors", 0)
+    return 8 * n * max(COPIES * c.rollout_steps, 2 * m) + 4 * n * (m + MEASURE_STATES + FIT_STATES)
 
 
 def make_public(c: Config) -> Public:

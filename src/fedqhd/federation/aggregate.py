@@ -93,7 +93,13 @@ def user_combine(name: str) -> Combine:
         raise FedQHDError(f"aggregate={name!r} is a {type(rule).__name__}: it must be a function of rows (N, d)")
 
     def checked(P: Array) -> Array:
-        combined = np.asarray(rule(P.copy()))
+        try:
+            combined = np.asarray(rule(P.copy()))
+        except Exception as error:
+            raise FedQHDError(
+                f"aggregate={name!r} raised {error!r} for rows {P.shape}: it must return finite numbers of shape "
+                f"{P.shape[1:]}"
+            ) from error
         if combined.shape != P.shape[1:] or combined.dtype.kind not in "iuf" or not np.isfinite(combined).all():
             raise FedQHDError(
                 f"aggregate={name!r} returned {combined.dtype} of shape {combined.shape} for rows {P.shape}: it must "
@@ -111,6 +117,8 @@ class Rule(NamedTuple):
     combine: Combine = weighted_mean
     select: Select | None = None
     """None means that all replies count."""
+    reason: str = ""
+    """Why `select` leaves out a reply, in words for the log."""
 
     def accepted(self, replies: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[bool]:
         """Tell for each reply whether it counts.
@@ -126,15 +134,19 @@ class Rule(NamedTuple):
 
 
 MEAN = Rule("mean")
+FAR = (
+    "it is far from what most clients report, as that of a faulty or lying client would be; among few clients this "
+    "also happens to honest ones, and aggregate=mean would count all"
+)
 RULES: Mapping[str, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("auto", select=near_the_centre),
+        Rule("auto", select=near_the_centre, reason=FAR),
         MEAN,
         Rule("median", by_rows(median)),
         Rule("trimmed-mean", by_rows(trimmed_mean)),
         Rule("geometric-median", by_rows(geometric_median)),
-        Rule("multi-krum", select=multi_krum),
+        Rule("multi-krum", select=multi_krum, reason=FAR),
     )
 }
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
+from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Engine, Federation, Payload, Reply
+from fedqhd.core.protocols import Federation, Payload, Reply
 from fedqhd.federation.server import Server
 
 
@@ -36,6 +37,7 @@ def run_rounds(
     teacher: Payload | None = None,
     server: Server | None = None,
     state: Payload | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Round]:
     """Play the rounds and yield the result of each, then install the last teacher.
 
@@ -47,6 +49,7 @@ def run_rounds(
         teacher: The teacher of the round before `start`, or None at the beginning.
         server: Invites clients and checks replies; by default, all clients take part and all valid replies count.
         state: The federation's state after the round before `start`, or None at the beginning.
+        stopped: Tells, after each round, whether to play no further ones.
 
     Raises:
         FedQHDError: If a round has fewer valid replies than the server needs.
@@ -59,6 +62,8 @@ def run_rounds(
         state, teacher = federation.aggregate(state, server.select(k, valid, federation.expects(teacher)))
         server.seconds += perf_counter() - began
         yield Round(k, played, teacher, state)
+        if stopped():
+            break
     if teacher is not None:
         engine.finish(teacher)
 

@@ -18,6 +18,8 @@ from fedqhd.federation.validate import Participant, Refused, check_reply
 
 log = logging.getLogger(__name__)
 
+ONCE = " (this is said once; summary.json counts how often it happens)"
+
 
 @dataclass
 class Server:
@@ -111,8 +113,8 @@ class Server:
                 if reply.client in valid or reply.client in heard:
                     raise Refused("duplicate", "it has replied already")
             except Refused as why:
-                self.counts[f"refused/{reply.client!r:.20}/{why.kind}"] += 1
-                log.warning("round %d: the reply of client %.20r is refused: %s", k, reply.client, why)
+                told = f"round {k}: the reply of client {reply.client!r:.20} is refused: {why}"
+                self._count(f"refused/{reply.client!r:.20}/{why.kind}", told)
             else:
                 valid[reply.client] = reply
         return list(valid.values())
@@ -125,8 +127,13 @@ class Server:
             kind: The reason in one word, by which it is counted.
             sentence: The reason in one sentence, for the log.
         """
-        self.counts[f"absent/{client}/{kind}"] += 1
-        log.warning("client %d is left out of this round: %s", client, sentence)
+        self._count(f"absent/{client}/{kind}", f"client {client} is left out of this round: {sentence}")
+
+    def _count(self, what: str, sentence: str) -> None:
+        """Count what happened to a reply, and log the sentence: as a warning the first time, then as information."""
+        first = not self.counts[what]
+        self.counts[what] += 1
+        log.log(logging.WARNING if first else logging.INFO, "%s%s", sentence, ONCE if first else "")
 
     def select(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[Reply]:
         """Return the valid replies that the aggregation rule does not leave out, in client order.
@@ -135,10 +142,9 @@ class Server:
         """
         valid = sorted(valid, key=lambda r: r.client)
         kept = self.rule.accepted(valid, expects)
-        out = [r.client for r, keep in zip(valid, kept, strict=True) if not keep]
-        self.counts.update(f"left out/{i}" for i in out)
-        if out:
-            log.info("round %d: aggregate=%s leaves out the replies of clients %s", k, self.rule.name, out)
+        for reply in (r for r, keep in zip(valid, kept, strict=True) if not keep):
+            told = f"round {k}: aggregate={self.rule.name} leaves out the reply of client {reply.client}"
+            self._count(f"left out/{reply.client}", f"{told}: {self.rule.reason}")
         selected = [r for r, keep in zip(valid, kept, strict=True) if keep]
         self.used_weights = {r.client: r.weight for r in selected}
         return selected

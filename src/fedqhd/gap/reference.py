@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from fedqhd.envs.adapt import Env
 from fedqhd.envs.make import make_env
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.gap.grid import grid_points, interpolation, value_iteration
+
+log = logging.getLogger(__name__)
 
 CHECK_EPISODES = 100
 CHECK_STATES = 500
@@ -172,11 +175,13 @@ def settings_for(env_id: str, gamma: float = 0.99) -> GridSettings:
     """
     if env_id not in GRIDS:
         raise FedQHDError(
-            f"env={env_id!r} has no reference Q*, only {' and '.join(GRIDS)} have one: give --reference RUN, a "
+            f"env={env_id!r} has no reference Q*, only {' and '.join(GRIDS)} have one: give a reference, a "
             "finished run whose Q is used instead"
         )
     if gamma >= 1:
-        raise FedQHDError(f"gamma={gamma} has no finite reference Q*: choose gamma below 1, or give --reference RUN")
+        raise FedQHDError(
+            f"gamma={gamma} has no finite reference Q*: choose gamma below 1, or give a finished run as reference"
+        )
     return replace(GRIDS[env_id], gamma=gamma)
 
 
@@ -206,6 +211,7 @@ def reference(env_id: str, settings: GridSettings | None = None) -> tuple[Policy
     if path.exists():
         arrays, about = read_arrays(path)
         return Policy(GridModel(settings, arrays["Q"], scaler), scaler, env_id), about
+    log.warning("computing the reference Q* of %s; it is cached in %s for the next time", env_id, path)
     with threadpool_limits(1):
         policy = Policy(GridModel(settings, solve(env_id, settings), scaler), scaler, env_id)
         about = check(policy, settings)

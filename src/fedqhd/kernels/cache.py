@@ -12,8 +12,9 @@ import-linter enforces this.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -21,6 +22,8 @@ from typing import Any
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.extending import is_jitted
+
+log = logging.getLogger(__name__)
 
 # Sums may be reordered and fused, since they would not vectorise otherwise. NaN and infinity keep their meaning, since
 # they are how a diverging run is detected.
@@ -52,8 +55,20 @@ class _PackageCacheImpl(CompileResultCacheImpl):
         self.locator.get_source_stamp = lambda: stamp
 
 
+@cache
+def _announce() -> None:
+    """Say, once per process, that kernels are being compiled."""
+    log.warning("compiling kernels for this machine, which takes about 15 seconds and happens only once")
+
+
 class _PackageCache(FunctionCache):
     _impl_class = _PackageCacheImpl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None:
+            _announce()
+        return found
 
 
 def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:

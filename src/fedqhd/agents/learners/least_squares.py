@@ -90,15 +90,16 @@ class LeastSquaresQHD(QHD):
 
     name: ClassVar[str] = "least-squares"
     Settings = LeastSquaresSettings
+    states_stored: ClassVar[int] = 1
     settings: LeastSquaresSettings
     STATE = ("V", "lam", "rho", "low", "high", "alarms", "_lam_rows", "_new", "_rewards", "memory")
     OPTIONAL = ("_awaited", "_sketch")
 
     @classmethod
-    def memory_bytes(cls, c: Config, D: int, actions: int) -> int:
-        """Return the bytes of the features, the normal equations and a copy of these that is factorised."""
+    def memory_bytes(cls, c: Config, n: int, D: int, actions: int) -> int:
+        """Return the bytes of what any agent has, the normal equations and a copy of these that is factorised."""
         p, precision = real_features(c, D), 8 if cls.stored_as(c) == "float64" else 4
-        return super().memory_bytes(c, D, actions) + (2 * actions * p * p * precision if p <= DENSE else 0)
+        return super().memory_bytes(c, n, D, actions) + (2 * actions * p * p * precision if p <= DENSE else 0)
 
     @classmethod
     def needs_matrices(cls, c: Config) -> dict[str, str]:
@@ -228,8 +229,10 @@ class LeastSquaresQHD(QHD):
             return
         self.alarms += 1
         self.rho = LEAST_RHO
-        log.warning(
-            "a fit would have raised the Bellman error from %.3g to %.3g and was undone (fit_lam=%g, rho now %g)",
+        log.log(
+            logging.WARNING if self.alarms == 1 else logging.INFO,
+            "a fit would have raised the Bellman error from %.3g to %.3g and was undone; the next ones take "
+            "smaller steps (fit_lam=%g, rho=%g; this is said once, and summary.json counts it as fit_alarms)",
             first, error, self.lam, self.rho,
         )  # fmt: skip
 

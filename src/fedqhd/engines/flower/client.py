@@ -12,7 +12,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from threadpoolctl import threadpool_limits
 
-from fedqhd.agents.client import LocalClient
+from fedqhd.agents.client import LocalClient, Measure, measure_nothing
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, number_of, read_checkpoint, write_checkpoint
 from fedqhd.core.protocols import Federation
@@ -25,6 +25,7 @@ from fedqhd.engines.flower.records import (
     read_order,
     write_introduction,
     write_reply,
+    write_trial,
 )
 from fedqhd.federation import Participant, Terms
 
@@ -46,8 +47,10 @@ class Site(NamedTuple):
     federation: Callable[[Terms], Federation]
     folder: Path
     """Where it keeps its state."""
-    measure: Callable[[LocalClient], Mapping[str, Any]] | None = None
-    """Evaluates the trained client on its own machine; None if the server can do so."""
+    measure: Measure = measure_nothing
+    """Evaluates the client during training."""
+    close: Callable[[LocalClient], Mapping[str, Any]] | None = None
+    """Saves and evaluates the trained client on its own machine; None if the server can do so."""
     uplink: str = "full"
     """The number format to which its federation rounds reports, and in which they are sent."""
     secure_range: float | None = None
@@ -91,10 +94,13 @@ def make_client_app(open_site: OpenSite) -> ClientApp:
     def finish(message: Message, context: Context) -> Message:
         with threadpool_limits(1):
             site, order = restore_site(open_site, message, context)
+            if order.trial is not None and order.teacher is not None:
+                returns = site.client.trial(site.federation(order.terms), order.teacher, site.measure, order.trial)
+                return Message(write_trial(returns), reply_to=message)
             if order.teacher is not None:
                 site.federation(order.terms).install(site.client, order.teacher)
             save(site, order)
-            measured = dict(site.measure(site.client)) if site.measure else {}
+            measured = dict(site.close(site.client)) if site.close else {}
         return Message(RecordDict({METRICS: MetricRecord(measured)}), reply_to=message)
 
     return app

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Message, MessageType, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedqhd.agents.client import LocalClient, ignore
+from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Payload, Reply
+from fedqhd.core.protocols import Array, Episode, Payload, Reply
 from fedqhd.engines.flower import masked
+from fedqhd.engines.flower.answers import OnAbsent, content_of, log_absence
 from fedqhd.engines.flower.grid import Mailbox, Patience
 from fedqhd.engines.flower.records import (
     METRICS,
@@ -24,6 +25,7 @@ from fedqhd.engines.flower.records import (
     Order,
     read_introduction,
     read_reply,
+    read_trial,
     write_greeting,
     write_order,
 )
@@ -33,30 +35,10 @@ from fedqhd.federation.validate import Refused
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-OnAbsent = Callable[[int, str, str], None]
-"""(client, reason in one word, reason in one sentence): called for a client whose reply did not come."""
 HELLO, GLANCE = Patience(quorum=0.0, grace=60.0), Patience(quorum=0.0)
 """How long to wait for introductions: for nodes that have just joined and may have to load their programs first, and
 for those that were asked before."""
 EXCHANGE = "flower/exchange"
-FATES = {
-    ErrorCode.NODE_UNAVAILABLE: ("gone", "its node is gone"),
-    ErrorCode.CLIENT_APP_CRASHED: ("crashed", "its process ended before it answered"),
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: ("silent", "its answer did not come in time"),
-}
-
-
-def log_absence(client: int, kind: str, sentence: str) -> None:
-    """Log that a client does not take part, and why; the default of `on_absent`."""
-    log.warning("client %d does not take part: %s", client, sentence)
-
-
-def content_of(message: Message) -> RecordDict:
-    """Return the content of an answer, or raise `Refused` if it carries an error."""
-    if message.has_error():
-        reason = " ".join((message.error.reason or "").split())
-        raise Refused(*FATES.get(message.error.code, ("raised", f"it raised an error: {reason[:400]}")))
-    return message.content
 
 
 class FlowerEngine:
@@ -180,30 +162,35 @@ class FlowerEngine:
         self._node[client], self._client[node] = node, client
 
     def orders(
-        self, kind: str, teacher: Payload | None, episodes: int = 0, clients: Sequence[int] | None = None
-    ) -> dict[int, Message]:
+        self, kind: str, teacher: Payload | None, episodes: int = 0, clients: Sequence[int] | None = None,
+        trial: Trial | None = None,
+    ) -> dict[int, Message]:  # fmt: skip
         """Write the messages of the next exchange. Clients that are away or still owe an answer are left out.
+
+        A trial leaves the clients as they were, so it is no exchange of its own, and nobody is missed in it.
 
         Args:
             kind: Flower's message type, TRAIN or EVALUATE.
             teacher: The teacher to install; None in the first round.
             episodes: The number of episodes to train.
             clients: The clients to ask; None asks all.
+            trial: The question to ask instead of training, or None.
 
         Returns:
             The message to each client, by client number.
         """
         assert self._terms is not None, "clients are gathered before they are asked for anything"
-        content = write_order(Order(self.run, self.exchange, episodes, self._terms, teacher), self.greeting)
+        content = write_order(Order(self.run, self.exchange, episodes, self._terms, teacher, trial), self.greeting)
+        on_absent = self.on_absent if trial is None else log_absence
         messages = {}
         for client in sorted(self.introductions if clients is None else clients):
             if client not in self._node:
-                self.on_absent(client, "away", "it is not connected")
+                on_absent(client, "away", "it is not connected")
             elif self._node[client] in self._mailbox.open.values():
-                self.on_absent(client, "busy", "it has not yet answered the previous message")
+                on_absent(client, "busy", "it has not yet answered the previous message")
             else:
                 messages[client] = Message(content, self._node[client], kind, group_id=str(self.exchange))
-        self.exchange += 1
+        self.exchange += trial is None
         return messages
 
     def read(self, client: int, answer: Message) -> Reply | None:
@@ -221,12 +208,17 @@ class FlowerEngine:
             return reply
         return None
 
-    def _exchange(self, questions: Mapping[int, Message]) -> dict[int, Message]:
+    def _ask(self, questions: Mapping[int, Message]) -> dict[int, Message]:
         """Send the messages and return the answers that come in time, by client."""
         who = {question.metadata.dst_node_id: client for client, question in questions.items()}
         answers = {who[node]: answer for node, answer in self._mailbox.ask(questions.values(), self.patience)}
-        self._miss(questions.keys() - answers.keys())
         return dict(sorted(answers.items()))
+
+    def _exchange(self, questions: Mapping[int, Message]) -> dict[int, Message]:
+        """Send the messages of an exchange, and report who has not answered in time."""
+        answers = self._ask(questions)
+        self._miss(questions.keys() - answers.keys())
+        return answers
 
     def _miss(self, silent: Set[int]) -> None:
         for client in sorted(silent):
@@ -270,6 +262,16 @@ class FlowerEngine:
                 self.outcomes[client] = dict(content_of(answer).metric_records[METRICS])
             except (Refused, KeyError) as why:
                 self.on_absent(client, "unfinished", str(why))
+
+    def trial(self, teacher: Payload, trial: Trial) -> dict[int, Array]:
+        self.update_nodes()
+        returns: dict[int, Array] = {}
+        for client, answer in self._ask(self.orders(MessageType.EVALUATE, teacher, trial=trial)).items():
+            try:
+                returns[client] = read_trial(content_of(answer), trial)
+            except (Refused, KeyError, ValueError) as why:
+                log_absence(client, "trial", str(why))
+        return returns
 
     def each(self, f: Callable[[LocalClient], T]) -> list[T]:
         """Return nothing, because clients on other machines are out of reach."""

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from fedqhd.core.engine import Trial
 from fedqhd.core.protocols import Array, Episode, Payload, Reply
 from fedqhd.federation import Participant, Terms
 from fedqhd.federation.wrappers.uplink import Coded, decode, shortened
@@ -45,6 +46,8 @@ class Order(NamedTuple):
     terms: Terms
     teacher: Payload | None
     """None in the first round."""
+    trial: Trial | None = None
+    """The question to answer instead of training; None in an ordinary exchange."""
 
 
 def write_order(order: Order, greeting: Mapping[str, str]) -> RecordDict:
@@ -56,6 +59,7 @@ def write_order(order: Order, greeting: Mapping[str, str]) -> RecordDict:
         "episodes": order.episodes,
         "terms": json.dumps([order.terms.same_encoder, shapes(order.terms.like)]),
         "first": order.teacher is None,
+        "trial": json.dumps(order.trial),
     }
     return RecordDict({ARRAYS: array_record(order.teacher or {}), ABOUT: ConfigRecord(about)})
 
@@ -65,7 +69,11 @@ def read_order(content: RecordDict) -> Order:
     about: Mapping[str, Any] = content.config_records[ABOUT]
     same_encoder, like = json.loads(about["terms"])
     teacher = None if about["first"] else payload_of(content.array_records[ARRAYS])
-    return Order(about["run"], about["exchange"], about["episodes"], Terms(same_encoder, placeholders(like)), teacher)
+    asked = json.loads(about["trial"])
+    return Order(
+        about["run"], about["exchange"], about["episodes"], Terms(same_encoder, placeholders(like)), teacher,
+        asked and Trial(*asked),
+    )  # fmt: skip
 
 
 def write_reply(reply: Reply, cpu: float, uplink: str = "full") -> RecordDict:
@@ -116,6 +124,19 @@ def read_reply(content: RecordDict) -> tuple[Reply, float]:
         seconds={name.removeprefix("seconds/"): v for name, v in metrics.items() if name.startswith("seconds/")},
     )
     return reply, float(metrics["cpu"])
+
+
+def write_trial(returns: Array) -> RecordDict:
+    """Write the returns of a trial as the content of a message."""
+    return RecordDict({ARRAYS: array_record({"returns": returns})})
+
+
+def read_trial(content: RecordDict, trial: Trial) -> Array:
+    """Read what `write_trial` wrote. Raises ValueError if it cannot be the answer to this question."""
+    returns = payload_of(content.array_records[ARRAYS])["returns"]
+    if returns.ndim != 2 or returns.shape[1] != trial.episodes or returns.dtype.kind != "f":
+        raise ValueError(f"it answered with {returns.dtype} of shape {returns.shape} to {trial.episodes} episodes")
+    return returns
 
 
 class Introduction(NamedTuple):

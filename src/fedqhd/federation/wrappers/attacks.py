@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedqhd.core import rng
-from fedqhd.core.protocols import Array, Engine, Payload, Reply, under
+from fedqhd.core.engine import Engine, Trial
+from fedqhd.core.protocols import Array, Payload, Reply, under
 
 SCALE = 10.0
 """How many times larger than honest values the loud attacks are."""
@@ -106,6 +107,9 @@ class Attacked:
 
     def finish(self, teacher: Payload) -> None:
         self.engine.finish(teacher)
+
+    def trial(self, teacher: Payload, trial: Trial) -> dict[int, Array]:
+        return self.engine.trial(teacher, trial)
 
     def each(self, f: Callable[[Any], Any]) -> list[Any]:
         return self.engine.each(f)
