@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.federation.method import METHODS
-from fedqhd.runs.config import FIELDS, known_classes, resolve
+from fedqhd.runs.config import FIELDS, known_classes, load_config, resolve
 
 PRESETS = [p.name for p in (resources.files("fedqhd") / "configs").iterdir() if p.name.endswith(".toml")]
 
@@ -97,6 +97,15 @@ def test_what_does_nothing_in_a_file_is_ignored_with_one_note(tmp_path, caplog):
     ]
 
 
+def test_an_environment_without_its_version_is_the_newest(tmp_path):
+    """It has the settings of its own file, and says which it is; a config file of older versions still loads."""
+    assert resolve({"env": "CartPole"}) == resolve({"env": "CartPole-v1"})
+    assert resolve({"env": "CartPole-v0"}).env == "CartPole-v0"
+    file = tmp_path / "config.toml"
+    file.write_text(resolve({}).to_toml().replace("CartPole-v1", "CartPole"))
+    assert load_config(file) == resolve({}, str(file)) == resolve({"env": "CartPole-v1"})
+
+
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("setting", ["homogeneous", "heterogeneous"])
 @pytest.mark.parametrize("learner", ["replay", "online", "least-squares"])
@@ -139,7 +148,8 @@ def test_every_shipped_file_is_valid(name, setting, learner):
         ({"anchor_source": "file", "setting": "heterogeneous"}, "anchor_source=file.*anchor_file"),
         ({"clients": "five"}, "clients='five' has the wrong type: int"),
         ({"clients": True}, "clients=True has the wrong type"),
-        ({"dims": 500}, "dims=500 has the wrong type"),
+        ({"dims": "500"}, "dims='500' has the wrong type"),
+        ({"dims": [500, "wide"]}, "dims=.500, 'wide'. has the wrong type"),
         ({"seed": -1}, "seed=-1"),
         ({"aggregate": "medain"}, "did you mean 'median'"),
         ({"attack": "sign"}, "attack='sign'"),

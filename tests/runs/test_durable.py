@@ -22,7 +22,7 @@ from fedqhd.core import files
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, read_arrays, write_arrays, write_bytes
 from fedqhd.runs import checkpoint
-from fedqhd.runs import run as experiment
+from fedqhd.runs.callback import Training
 from fedqhd.runs.run import train
 
 OPTIONS = {"setting": "heterogeneous", "learner": "online", "episodes": 10, "round_episodes": 2}
@@ -88,11 +88,11 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path, whole, 
     assert outcome(tmp_path) == whole
 
 
-def test_only_the_last_checkpoints_are_kept_and_none_after_the_end(tmp_path, monkeypatch):
+def test_only_the_last_checkpoints_are_kept_and_one_after_the_end(tmp_path, monkeypatch):
     cut_off(tmp_path, monkeypatch, 4, keep=3)
     assert [p.name for p in checkpoints(tmp_path)] == [f"checkpoint-00000{k}.npz" for k in (4, 3, 2)]
     train(tiny(tmp_path, **OPTIONS, keep=3), resume=True)
-    assert checkpoints(tmp_path) == []
+    assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-000005.npz"]
 
 
 def damage(path, how):
@@ -112,7 +112,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, whole, monke
     newest = checkpoints(tmp_path)[0]
     damage(newest, how)
     began = []
-    monkeypatch.setattr(experiment.Listener, "start", lambda self, config, rounds, done: began.append(done))
+    monkeypatch.setattr(
+        Training, "tell", lambda self, hook, *facts: hook == "on_start" and began.append(self.rounds_done)
+    )
     with caplog.at_level(logging.WARNING):
         train(tiny(tmp_path, **OPTIONS), resume=True)
     assert began == [2]
@@ -152,7 +154,7 @@ def test_a_checkpoint_of_an_older_version_is_said_and_the_run_starts_again(tmp_p
 def test_another_runs_checkpoint_is_refused(tmp_path, monkeypatch):
     cut_off(tmp_path, monkeypatch, 2)
     (tmp_path / "config.toml").unlink()
-    with pytest.raises(FedQHDError, match="belongs to a run with other settings"):
+    with pytest.raises(FedQHDError, match="belongs to a run with other settings: remove it, or set overwrite"):
         train(tiny(tmp_path, **{**OPTIONS, "seed": 1}), resume=True)
 
 

@@ -12,8 +12,7 @@ from fedqhd.agents.learner import check_actions
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Federation
-from fedqhd.envs.adapt import actions_of
-from fedqhd.envs.make import dynamics_of, make_env
+from fedqhd.envs.make import dynamics_of, make_env, spaces_of
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms
@@ -103,25 +102,27 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     )  # fmt: skip
 
 
-def check_environment(c: Config) -> None:
-    """Raise FedQHDError if the clients' learners do not suit the environment, before anything is played in it."""
-    env = make_env(c.env)
+def check_environment(c: Config, clients: Sequence[int]) -> None:
+    """Raise FedQHDError if the environment does not suit these clients, before anything is played in it.
+
+    It must have actions that their learners learn, and states that fit into memory.
+    """
+    spaces = spaces_of(c.env)
     for learner in method_of(c).learners(c.values):
-        check_actions(learner, actions_of(env)[1], c.env)
-    env.close()
+        check_actions(learner, spaces.bounds, c.env)
+    check_size(c, clients, spaces.n, spaces.actions)
 
 
 def build(c: Config) -> tuple[list[LocalClient], World]:
     """Make the clients of a run and what they share. All random numbers derive from c.seed.
 
     Raises:
-        FedQHDError: If the run does not fit into memory.
+        FedQHDError: If the learners do not suit the environment, or if the run does not fit into memory.
     """
-    check_environment(c)
-    public = make_public(c)
     indices = method_of(c).clients
+    check_environment(c, indices)
+    public = make_public(c)
     dynamics = [dynamics_of(c, i) for i in range(c.clients)]
-    check_size(c, indices, public.actions)
     clients = [make_client(c, i, public) for i in indices]
     members = [member(client) for client in clients]
     federation = make_federation(c, Terms.of(members), public)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_checkpoint, write_checkpoint
-from fedqhd.core.protocols import Engine, Payload, under
+from fedqhd.core.protocols import Payload, under
 from fedqhd.federation import Server
 
 
@@ -75,7 +76,7 @@ def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
         return None
     about = found.about
     if about["run"] != run:
-        raise FedQHDError(f"{found.path} belongs to a run with other settings: remove it, or give --overwrite")
+        raise FedQHDError(f"{found.path} belongs to a run with other settings: remove it, or set overwrite")
     parties.restore(found.arrays, about["server"])
     teacher, state = (under(found.arrays, prefix) for prefix in ("teacher/", "federation/"))
     return Checkpoint(about["rounds_done"], teacher, state, about["totals"])

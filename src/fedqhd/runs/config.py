@@ -17,6 +17,7 @@ from fedqhd.core.presets import PLAIN, PRESETS, SETTINGS
 from fedqhd.core.registry import Registry
 from fedqhd.core.settings import Settings, check_value, coerced, fields_of, groups_of, type_of
 from fedqhd.encoders.settings import EncoderSettings
+from fedqhd.envs.adapt import full_id
 from fedqhd.envs.anchors import AnchorSettings
 from fedqhd.envs.make import EnvironmentSettings
 from fedqhd.envs.scaling import ScalingSettings
@@ -135,6 +136,7 @@ def resolve(
     top = {**top, **given}
 
     names = {k: known.value(k, top.get(k, known.fields[k].default)) for k in CHOICES}
+    names["env"] = full_id(names["env"])
     own_file, method = presets.environment_file(names["env"]), METHODS.find(names["method"])
     pair = [names["setting"], method.name]
     in_file = {**shared, **presets.flattened(tables, pair), **given}
@@ -197,6 +199,7 @@ def make_config(values: Mapping[str, Any], known: KnownSettings) -> Config:
     parts = [*ALWAYS, *method.parts(full)]
     fields = {**fields_of(*ALWAYS), **method.fields(full)}
     kept: dict[str, Any] = {name: full[name] if name in values else f.default for name, f in fields.items()}
+    kept["env"] = full_id(kept["env"])
     if kept["setting"] == "homogeneous":  # all clients are alike and take the first of the values to cycle through
         kept |= {name: kept[name][:1] for name, f in fields.items() if f.metadata["cycled"]}
     for name, f in fields.items():

@@ -10,9 +10,10 @@ import numpy as np
 
 from fedqhd.agents.client import LocalClient
 from fedqhd.agents.model import load_model, note_of
+from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays, write_arrays
-from fedqhd.core.protocols import Array, Engine, Federation, Model, Payload, under
+from fedqhd.core.protocols import Array, Federation, Model, Payload, under
 from fedqhd.federation import ThroughAnchors, unwrapped
 
 

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fedqhd.agents.learners.least_squares import DENSE
 from fedqhd.agents.settings import feature_bytes
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.encoders.settings import dimension, real_features
+from fedqhd.envs.public import public_bytes
 from fedqhd.federation.method import method_of
 
 MEMINFO = Path("/proc/meminfo")
+MOST_VARIABLES = 4096
+"""The largest number of state variables. Distances between larger observations, which are images, say too little about
+the state for a fixed encoder to learn from."""
+OTHERWISE = "choose smaller values, or wrap the environment so that a state has fewer variables"
+"""What to do if no dimension fits."""
+SIZES = ("dims", "replay_size", "anchors", "rollout_steps")
+"""The settings that decide how much memory a run needs."""
 
 
-def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
-    """Raise FedQHDError if the features and matrices of these clients would exceed the limits or the free memory.
+def check_size(c: Config, clients: Sequence[int], n: int, actions: int) -> None:
+    """Raise FedQHDError if the states, features and matrices of these clients would exceed a limit or the free memory.
 
     Args:
         c: The settings of the run.
         clients: The clients on this machine.
-        actions: The number of actions.
+        n: Number of state variables.
+        actions: Number of actions.
     """
+    if n > MOST_VARIABLES:
+        raise FedQHDError(
+            f"env={c.env!r} has observations of {n:,} variables, but at most {MOST_VARIABLES:,} can be learned from: "
+            "give a function that wraps the environment so that its observations are smaller, such as a shrunken image"
+        )
     method = method_of(c)
     kinds = {i: method.learner(i)[0] for i in clients}
-    sizes = {i: dimension(c, i, method.pooled) for i, kind in kinds.items() if kind.encodes}
-    if not sizes:
-        return
-    most = max(sizes.values())
-    for i in sizes:
-        for name, value in kinds[i].needs_matrices(c).items():
+    sizes = {i: dimension(c, i, method.pooled) if kind.encodes else 0 for i, kind in kinds.items()}
+    most = max(sizes.values(), default=0)
+    for kind in kinds.values():
+        for name, value in kind.needs_matrices(c).items():
             if real_features(c, most) > DENSE:
                 raise FedQHDError(
                     f"{name}={value} needs D x D matrices, but dims={list(c.dims)} has more than {DENSE} features: "
@@ -39,17 +52,24 @@ def check_size(c: Config, clients: Sequence[int], actions: int) -> None:
     free = free_memory()
     if free is None:
         return
-    need = sum(kinds[i].memory_bytes(c, D, actions) for i, D in sizes.items())
-    if need > free:
 
-        def fits(D: int) -> bool:
-            return sum(kinds[i].memory_bytes(c, D, actions) for i in sizes) <= free
+    def need(largest: int) -> int:
+        """Return the bytes that the run needs if no dimension is above `largest`."""
+        agents = (kinds[i].memory_bytes(c, n, min(D, largest), actions) for i, D in sizes.items())
+        return public_bytes(c, n) + sum(agents)
 
-        largest = next((D for D in range(most, 0, -1) if fits(D)), 0)
+    if need(most) > free:
+        fitting = next((D for D in range(most, 0, -1) if need(D) <= free), 0)
+        given = [f"{name}={_shown(c.values[name])}" for name in SIZES if name in c]
         raise FedQHDError(
-            f"dims={list(c.dims)} and replay_size={c.replay_size} need {need / 1e9:.1f} GB for {method.learner_name}, "
-            f"but {free / 1e9:.1f} GB are free: dimensions up to {largest} fit"
+            f"{', '.join(given)} and {n:,} variables in a state need {need(most) / 1e9:.2g} GB for "
+            f"{method.learner_name}, but {free / 1e9:.2g} GB are free: "
+            + (f"dimensions up to {fitting} fit" if fitting else OTHERWISE)
         )
+
+
+def _shown(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def free_memory() -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,8 @@ from fedqhd._version import __version__
 from fedqhd.agents.client import SPLIT, LocalClient
 from fedqhd.agents.policy import Policy, greedy_returns, model_path
 from fedqhd.core.config import Config
+from fedqhd.core.engine import Trial
+from fedqhd.core.lines import parsed
 from fedqhd.core.protocols import Array
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import Server, unwrapped
@@ -22,6 +23,7 @@ from fedqhd.federation.settings import AggregationSettings
 from fedqhd.runs.build import World, liars
 from fedqhd.runs.commit import commit
 from fedqhd.runs.limits import all_feature_bytes, stored_as
+from fedqhd.runs.metrics import NAME as METRICS
 
 LAST = 100
 """The number of last episodes over which the final return is averaged."""
@@ -37,7 +39,7 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
         clients: The number of clients, N.
         episodes: The number of episodes per client.
     """
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = parsed((folder / METRICS).read_bytes())
     returns = np.full((clients, max(episodes, *(1 + row["episode"] for row in rows))), np.nan)
     for row in rows:
         returns[row["client"], row["episode"]] = row["return"]
@@ -104,9 +106,27 @@ class Outcome(NamedTuple):
     """How many fits it undid; None for a learner that does not undo fits."""
 
 
+BEST = "best"
+"""The folder in a run's folder that holds the best models, where a callback keeps them."""
+
+
+def policy_of(c: Config, scaler: StateScaler, client: LocalClient) -> Policy:
+    """Return the present policy of a client."""
+    return Policy(client.agent.model(), scaler, c.env, client.agent.epsilon, c.action_repeat)
+
+
+def measure(c: Config, scaler: StateScaler, client: LocalClient, trial: Trial) -> Array:
+    """Play the episodes of a trial, and save the model as the best one if the trial says so."""
+    policy = policy_of(c, scaler, client)
+    if trial.keep:
+        policy.save(model_path(c.folder / BEST, client.index))
+    sites = enumerate(client.envs, start=client.index)
+    return np.array([greedy_returns(policy, env, trial.episodes, trial.seed, i, "trial") for i, env in sites])
+
+
 def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
     """Save a client's model and evaluate its greedy policy."""
-    policy = Policy(client.agent.model(), scaler, c.env, client.agent.epsilon, c.action_repeat)
+    policy = policy_of(c, scaler, client)
     policy.save(model_path(c.folder, client.index))
     greedy, nominal = [], []
     for site, env in enumerate(client.envs, start=client.index):
@@ -129,7 +149,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         totals: Steps, bytes and seconds, as `fedqhd.runs.run.run` returns them.
     """
     greedy, nominal = [x for o in outcomes for x in o.greedy], [x for o in outcomes for x in o.nominal]
-    final = final_returns(training_returns(c.folder, c.clients, c.episodes))
+    final = final_returns(training_returns(c.folder, c.clients, totals["episodes"]))
     seconds = totals["seconds"]
     alarms = [o.alarms for o in outcomes if o.alarms is not None]
     return {
@@ -140,7 +160,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "protocol": type(unwrapped(world.federation)).__name__,
         "seed": c.seed,
         "clients": c.clients,
-        "episodes": c.episodes,
+        "episodes": totals["episodes"],
         "final_return": float(np.nanmean(final)),
         "greedy_return": float(np.nanmean(greedy)),
         "final_return_per_client": [float(x) for x in final],
@@ -157,6 +177,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "updates": sum(o.updates for o in outcomes),
         **({"fit_alarms": sum(alarms)} if alarms else {}),
         **({"dynamics": world.dynamics, "greedy_return_nominal": float(np.mean(nominal))} if c.dynamics else {}),
+        **({"stopped": totals["stopped"]} if totals["stopped"] else {}),
         "version": __version__,
         "commit": commit(),
     }

@@ -5,23 +5,22 @@ It is separate from metrics.jsonl, which is bit-identical whenever a run is repe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fedqhd.core.lines import append_lines, parsed, read_complete_lines, write_lines
 from fedqhd.core.protocols import Array, Payload, Reply
 from fedqhd.federation import Server
+from fedqhd.runs.metrics import NAME as METRICS
 
 NAME = "rounds.jsonl"
 
 
 def cut_back(folder: Path, rounds_done: int) -> None:
     """Keep the lines of the first `rounds_done` rounds and drop incomplete lines, before a run resumes."""
-    file = folder / NAME
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    file.write_text("".join(line for line in lines[:rounds_done] if line.endswith("\n")))
+    write_lines(folder / NAME, read_complete_lines(folder / NAME)[:rounds_done])
 
 
 def append_round(
@@ -49,16 +48,13 @@ def append_round(
         **counts,
         "apart": {i: d for i, d in apart.items() if d is not None},
     }
-    with (folder / NAME).open("a") as f:
-        f.write(json.dumps(row) + "\n")
+    append_lines(folder / NAME, [row])
 
 
 def cpu_seconds_until(folder: Path, episode: int) -> float:
     """Return the CPU seconds of all rounds up to and including the one in which clients played this many episodes."""
-    metrics = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
-    last = min(row["round"] for row in metrics if row["episode"] == episode - 1)
-    lines = (folder / NAME).read_text().splitlines()
-    return sum(float(json.loads(line)["cpu_seconds"]) for line in lines[: last + 1])
+    last = min(row["round"] for row in parsed((folder / METRICS).read_bytes()) if row["episode"] == episode - 1)
+    return sum(float(line["cpu_seconds"]) for line in parsed((folder / NAME).read_bytes())[: last + 1])
 
 
 def distance(payload: Payload, teacher: Payload) -> float | None:

@@ -33,5 +33,9 @@ class RunSettings(Settings):
         "same",
         choices=ENGINES,
     )
+    callbacks: tuple[str, ...] = define(
+        (), "callbacks with their arguments, such as evaluate:every=2 or module:Class; see docs/callbacks.md",
+        custom=True,
+    )  # fmt: skip
     seed: int = define(0, "seed of all random numbers", at_least=0)
     out: str = define("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")

@@ -16,6 +16,7 @@ from fedqhd.engines.flower.simulation import Simulation, SimulationEngine, clien
 from fedqhd.envs.public import Public, make_public
 from fedqhd.runs.build import World, make_client, make_federation, member, warm_up
 from fedqhd.runs.checkpoint import nodes_folder
+from fedqhd.runs.outcome import measure
 from fedqhd.runs.private import secure_range
 
 
@@ -32,7 +33,8 @@ def open_site(c: Config, folder: Path, context: Context, greeting: Mapping[str, 
     client = make_client(c, index, public)
     return Site(
         client, member(client), public.fingerprint(), partial(make_federation, c, public=public),
-        client_folder(folder, index), uplink=c.get("uplink", "full"), secure_range=secure_range(c),
+        client_folder(folder, index), partial(measure, c, public.scaler), uplink=c.get("uplink", "full"),
+        secure_range=secure_range(c),
     )  # fmt: skip
 
 

@@ -1,0 +1,129 @@
+"""The folder of a run: who may write to it, what is deleted when, and how a run is continued."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from pathlib import Path
+
+from fedqhd.core.config import Config
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import checkpoints, number_of, write_bytes
+from fedqhd.runs import checkpoint, exchange, metrics, rounds_log
+from fedqhd.runs.callback import EVALUATIONS, STOPPED
+from fedqhd.runs.config import load_config
+from fedqhd.runs.outcome import BEST
+
+DERIVED = ("curves.png", "play.gif", "gap.json", "gap.png")
+"""Files that are made from the results of a finished run."""
+
+
+def resume_command(config: Config) -> str:
+    """Return the command that resumes a run."""
+    return f"fedqhd train --resume --out {config.folder}"
+
+
+def describe_interruption(config: Config) -> str:
+    """Describe, for the end of an error message, what a run that was stopped leaves behind."""
+    found = checkpoints(config.folder)
+    if not (config.folder / "config.toml").exists():
+        return " before it began: nothing was written"
+    when = f"after round {number_of(found[0])}" if found else "in its first round"
+    return f" {when}, nothing before that is lost; resume with: {resume_command(config)}"
+
+
+def identity(config: Config) -> str:
+    """Return a hash of all settings but the folder, the engine, the callbacks and the number of episodes.
+
+    Those do not affect what a run has computed up to a round.
+    """
+    same = config.replace(out="", engine="auto", callbacks=(), episodes=1)
+    return f"{zlib.crc32(same.to_toml().encode()):08x}"
+
+
+def claim(config: Config, overwrite: bool, resume: bool) -> None:
+    """Raise FedQHDError if the folder holds a run, unless it is to be replaced or is the run to resume."""
+    folder = config.folder
+    held = folder / "config.toml"
+    if resume and overwrite:
+        raise FedQHDError("resume and overwrite exclude each other: choose one")
+    if resume and held.exists():
+        before = load_config(held).values
+        for name, new in config.values.items():
+            old = before.get(name, new)
+            if old != new and name not in ("out", "engine", "callbacks"):
+                raise FedQHDError(f"{name}={new!r} differs from the run to resume, which has {old!r}: leave it out")
+        return
+    if folder.exists() and not folder.is_dir():
+        raise FedQHDError(f"out={str(folder)!r} is a file: give a folder")
+    if held.exists() and not overwrite:
+        raise FedQHDError(f"out={str(folder)!r} already holds a run: give another folder, resume or overwrite")
+
+
+def clear(folder: Path) -> None:
+    """Delete the run that a folder holds.
+
+    It is called only when the new run is sure to start, so that a mistake in the settings costs nothing. If it is
+    interrupted, the folder holds the old run or a part of it, with the old settings.
+    """
+    clear_checkpoints(folder)
+    for home in (folder, folder / BEST):
+        for model in (*(home / "models").glob("client-*.npz"), exchange.path_of(home)):
+            model.unlink(missing_ok=True)
+    for name in ("summary.json", metrics.NAME, rounds_log.NAME, EVALUATIONS, STOPPED, *DERIVED, "config.toml"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def clear_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a run and files that were not completely written."""
+    for path in [*checkpoints(folder), *folder.glob("**/*.part")]:
+        path.unlink()
+    shutil.rmtree(checkpoint.nodes_folder(folder), ignore_errors=True)
+
+
+def keep_last_checkpoint(config: Config) -> None:
+    """Delete all checkpoints of a finished run but the last one from which it can be extended.
+
+    A last round that was shorter than the others would have been longer in a longer run, so that one does not count.
+    """
+    for path in checkpoints(config.folder):
+        if number_of(path) * config.round_episodes > config.episodes:
+            path.unlink()
+    for path in [*checkpoints(config.folder)[1:], *config.folder.glob("**/*.part")]:
+        path.unlink()
+    shutil.rmtree(checkpoint.nodes_folder(config.folder), ignore_errors=True)
+
+
+def extend(folder: Path, episodes: int) -> Config:
+    """Turn a finished run into an unfinished one of more episodes, which `train` then resumes.
+
+    The bits are those of a run that was longer from the start. If this is interrupted, the run is as it was or can be
+    resumed.
+
+    Args:
+        folder: The folder of the run.
+        episodes: How many more episodes each client is to play.
+
+    Returns:
+        The settings of the longer run.
+
+    Raises:
+        FedQHDError: If there is no finished run, or nothing is left to continue from.
+    """
+    where = f"out={str(folder)!r}"
+    if episodes < 1:
+        raise FedQHDError(f"extend={episodes} is not possible: it must be at least 1")
+    if not (folder / "config.toml").exists():
+        raise FedQHDError(f"{where} holds no run to extend")
+    if not (folder / "summary.json").exists():
+        raise FedQHDError(f"{where} holds a run that is not finished: resume it first")
+    if not checkpoints(folder):
+        raise FedQHDError(f"{where} holds no checkpoint to continue from: train again with more episodes")
+    config = load_config(folder / "config.toml").replace(out=str(folder))
+    played = int(json.loads((folder / "summary.json").read_text())["episodes"])
+    for name in ("summary.json", STOPPED, *DERIVED):
+        (folder / name).unlink(missing_ok=True)
+    longer = config.replace(episodes=played + episodes)
+    write_bytes(folder / "config.toml", longer.to_toml().encode())
+    return longer
