@@ -28,9 +28,9 @@ COMMAND = {
 def compiled(header: Path) -> ctypes.CDLL:
     """Compile an exported C header into a library with a function `action`."""
     source = header.with_suffix(".c")
-    source.write_text(f'#include "{header.name}"\nint action(const float *o) {{ return fedqhd_action(o); }}\n')
+    source.write_text(f'#include "{header.name}"\nint action(const float *o) {{ return {header.stem}_action(o); }}\n')
     library = header.with_suffix(".so")
-    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"], check=True)
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     return ctypes.CDLL(str(library))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from common import ROOT, head
 
 from fedqhd.federation import Server
-from fedqhd.runs import checkpoint, run
+from fedqhd.runs import checkpoint, metrics, run
 from fedqhd.runs.checkpoint import Parties
 from fedqhd.runs.config import resolve
 
@@ -43,7 +43,7 @@ def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 def main() -> None:
     checkpoint.save = timed("checkpoints", checkpoint.save)
-    run.append = timed("checkpoints", run.append)
+    metrics.append = timed("checkpoints", metrics.append)
     Server.admit = timed("validation", Server.admit)
     Server.select = timed("whom to believe", Server.select)
     episodes, rows = int((sys.argv[1:] or ["150"])[0]), []

@@ -19,10 +19,11 @@ from micro import Row, row
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
+from fedqhd.callbacks import Callback, StopAt
 from fedqhd.envs.make import make_env
 from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import LAST
-from fedqhd.runs.run import Listener, train
+from fedqhd.runs.run import train
 from fedqhd.studies.paper import FEDQHD, final_return
 
 REPEATS = 3
@@ -36,12 +37,12 @@ COST = ROOT / "results" / "cost.json"
 SEEDS = (0, 1, 2)
 
 
-def finished(settings: Mapping[str, Any], listener: Listener | None = None) -> dict[str, Any]:
+def finished(settings: Mapping[str, Any], *callbacks: Callback) -> dict[str, Any]:
     """Make a run and return its summary."""
     with tempfile.TemporaryDirectory() as out:
         common = {"engine": "local", "eval_episodes": 1, "out": f"{out}/run"}
         config = resolve({}, preset="plain", shared={**common, **settings})
-        return train(config, **({} if listener is None else {"listener": listener}))
+        return train(config, callbacks=callbacks)
 
 
 def step_cost(settings: Mapping[str, Any]) -> float:
@@ -72,31 +73,11 @@ def steps() -> Iterator[Row]:
                   repeats=REPEATS)  # fmt: skip
 
 
-class Reached(Exception):
-    """Raised to end a run that has reached its goal."""
-
-
-class Until(Listener):
-    """Ends a run when the mean return of all clients over the last episodes reaches a goal."""
-
-    def __init__(self, goal: float) -> None:
-        self.goal, self.returns = goal, []
-
-    def round(self, k: int, replies: Sequence[Any]) -> None:
-        self.returns += [(e.episode, e.ret) for reply in replies for e in reply.episodes]
-        played = 1 + max(e for e, _ in self.returns)
-        if played >= LAST and np.mean([r for e, r in self.returns if e >= played - LAST]) >= self.goal:
-            raise Reached
-
-
 def seconds_until(goal: float, settings: Mapping[str, Any]) -> tuple[float, bool]:
     """Return the CPU seconds until a run reached the goal (or ended without), and whether it did."""
     began = process_time()
-    try:
-        finished(settings, Until(goal))
-    except Reached:
-        return process_time() - began, True
-    return process_time() - began, False
+    summary = finished(settings, StopAt(goal, last=LAST))
+    return process_time() - began, "stopped" in summary
 
 
 class Stop(BaseCallback):

@@ -6,18 +6,18 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedqhd.deploy.server import options, serve
-from fedqhd.runs.run import Listener
+from fedqhd.runs.callback import Callback
 
 app = ServerApp()
 
 
-class Clock(Listener):
+class Clock(Callback):
     """Appends the time to a file after every round."""
 
     def __init__(self, path):
         self.path = path
 
-    def round(self, k, replies):
+    def on_round(self, training, replies):
         with open(self.path, "a") as f:
             f.write(f"{time.monotonic()}\n")
 

@@ -13,8 +13,9 @@ from fedqhd.export.c import header
 from fedqhd.export.onnx import model
 from fedqhd.export.python import script
 
-FORMATS: Mapping[str, Callable[[Policy, str], bytes]] = {"onnx": model, "numpy": script, "c": header}
-"""For each format, a function of the policy and a sentence about its origin that returns the content of the file."""
+FORMATS: Mapping[str, Callable[[Policy, str, str], bytes]] = {"onnx": model, "numpy": script, "c": header}
+"""For each format, a function of the policy, a sentence about its origin and its name that returns the content of the
+file."""
 
 
 def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
@@ -24,7 +25,7 @@ def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
         run: The folder of the run.
         client: The number of the client.
         format: "onnx", "numpy" (one Python file) or "c" (a C header).
-        out: The file to write.
+        out: The file to write. The names of a C header begin with the file's name: lander.h has `lander_action`.
 
     Returns:
         The path of the file.
@@ -38,5 +39,5 @@ def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
     about = f"The greedy policy of client {client} for {policy.env}, exported by FedQHD {__version__}."
     if policy.action_repeat > 1:
         about += f" Keep each action for {policy.action_repeat} steps."
-    write_bytes(out, FORMATS[format](policy, about))
+    write_bytes(out, FORMATS[format](policy, about, Path(out).stem))
     return Path(out)

@@ -6,6 +6,7 @@ bits. Angles are measured in units such that a full turn is a power of 2, which 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,13 @@ them."""
 TYPES = {"int8": "int8_t", "int16": "int16_t", "uint16": "uint16_t", "uint8": "uint8_t", "float32": "float"}
 
 
-def header(policy: Policy, about: str) -> bytes:
+def header(policy: Policy, about: str, name: str) -> bytes:
     """Return the policy as a C header.
 
     Args:
         policy: A policy with a Fourier, complex Fourier or symbolic encoder.
         about: A sentence about the origin of the policy, for the comment at the top.
+        name: The name of the policy, with which all names in the header begin, so that one program can include several.
 
     Returns:
         The encoded text of the header.
@@ -48,14 +50,21 @@ def header(policy: Policy, about: str) -> bytes:
     S = _states(policy)
     constants, F, settings = (_symbolic if kind == "symbolic" else _fourier)(policy, arrays, S)
     q = rounded(F.astype(np.float64), real.astype(np.float64), unit)
-    constants["fedqhd_w"] = q[: len(W)].T
+    constants["w"] = q[: len(W)].T
     if kind == "complex":
-        constants["fedqhd_w_imag"] = q[len(W) :].T
+        constants["w_imag"] = q[len(W) :].T
     return render(
-        "export/templates/policy.h.jinja", about=about, kind=kind, n=policy.model.n, actions=policy.model.actions,
-        D=len(W), unit=unit / (1 if kind == "symbolic" else 127), flash=sum(x.nbytes for x in constants.values()),
-        arrays=[_array(name, x) for name, x in constants.items()], **settings,
+        "export/templates/policy.h.jinja", about=about, prefix=identifier(name), kind=kind, n=policy.model.n,
+        actions=policy.model.actions, action_repeat=policy.action_repeat, D=len(W),
+        unit=unit / (1 if kind == "symbolic" else 127), flash=sum(x.nbytes for x in constants.values()),
+        arrays=[_array(key, x) for key, x in constants.items()], **settings,
     ).encode()  # fmt: skip
+
+
+def identifier(name: str) -> str:
+    """Return a name as a C identifier: other characters become underscores, and it begins with a letter."""
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return word if word[:1].isalpha() else f"policy_{word}"
 
 
 def rounded(F: Array, W: Array, unit: float) -> Array:
@@ -104,9 +113,9 @@ def _symbolic(policy: Policy, arrays: Payload, S: Array) -> tuple[dict[str, Arra
     first, per_unit = (float(x) for x in arrays["grid"])
     items, scaler, encoder = arrays["items"], policy.scaler, policy.model.encoder  # type: ignore[attr-defined]
     constants: dict[str, Array] = {
-        "fedqhd_shift": np.asarray(scaler.shift + first * scaler.scale, np.float32),
-        "fedqhd_per_unit": np.asarray(per_unit / scaler.scale, np.float32),
-        "fedqhd_items": np.packbits(items > 0, axis=2, bitorder="little"),
+        "shift": np.asarray(scaler.shift + first * scaler.scale, np.float32),
+        "per_unit": np.asarray(per_unit / scaler.scale, np.float32),
+        "items": np.packbits(items > 0, axis=2, bitorder="little"),
     }
     terms = encoder.n + 1 if encoder.n > 1 else 1
     F = np.rint(encoder(scaler(S)) * terms * np.sqrt(encoder.D))
@@ -120,22 +129,22 @@ def _fourier(policy: Policy, arrays: Payload, S: Array) -> tuple[dict[str, Array
     turn = min(finest, 22) + STATE_BITS
     cosines = np.cos(2 * np.pi * np.arange(2**TABLE_BITS) / 2**TABLE_BITS)
     constants = {
-        "fedqhd_shift": np.asarray(scaler.shift, np.float32),
-        "fedqhd_per_unit": np.asarray(2**STATE_BITS / scaler.scale, np.float32),
-        "fedqhd_omega": np.rint(Omega * 2.0 ** (turn - STATE_BITS)).astype(np.int16),
-        "fedqhd_cos": np.rint(127 * cosines).astype(np.int8),
+        "shift": np.asarray(scaler.shift, np.float32),
+        "per_unit": np.asarray(2**STATE_BITS / scaler.scale, np.float32),
+        "omega": np.rint(Omega * 2.0 ** (turn - STATE_BITS)).astype(np.int16),
+        "cos": np.rint(127 * cosines).astype(np.int8),
     }
     has_phase, start = "b" in arrays, np.zeros(1, np.int64)
     if has_phase:
-        constants["fedqhd_phase"] = np.rint(arrays["b"].astype(np.float64) * 2**16).astype(np.int64).astype(np.uint16)
-        start = constants["fedqhd_phase"].astype(np.int64) << turn - 16
+        constants["phase"] = np.rint(arrays["b"].astype(np.float64) * 2**16).astype(np.int64).astype(np.uint16)
+        start = constants["phase"].astype(np.int64) << turn - 16
     # The same integer arithmetic as in the C code.
-    z = np.floor((S - constants["fedqhd_shift"]) * constants["fedqhd_per_unit"] + 0.5)
-    turns = start + np.clip(z, -32767, 32767).astype(np.int64) @ constants["fedqhd_omega"].astype(np.int64)
+    z = np.floor((S - constants["shift"]) * constants["per_unit"] + 0.5)
+    turns = start + np.clip(z, -32767, 32767).astype(np.int64) @ constants["omega"].astype(np.int64)
     index = (turns + (1 << turn - TABLE_BITS - 1) >> turn - TABLE_BITS) % 2**TABLE_BITS
-    F = constants["fedqhd_cos"][index] / 127
+    F = constants["cos"][index] / 127
     if not has_phase:
-        F = np.hstack([F, constants["fedqhd_cos"][(index - 2 ** (TABLE_BITS - 2)) % 2**TABLE_BITS] / 127])
+        F = np.hstack([F, constants["cos"][(index - 2 ** (TABLE_BITS - 2)) % 2**TABLE_BITS] / 127])
     return constants, F, {"has_phase": has_phase, "turn_bits": turn, "table_bits": TABLE_BITS}
 
 

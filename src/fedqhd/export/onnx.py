@@ -37,12 +37,13 @@ class Graph:
         return out
 
 
-def model(policy: Policy, about: str) -> bytes:
+def model(policy: Policy, about: str, name: str) -> bytes:
     """Return the policy as a serialised ONNX model with the input "obs" and the output "Q".
 
     Args:
         policy: Any policy except one with the user's own encoder.
         about: A sentence about the origin of the policy, for the model's documentation.
+        name: The name of the policy, which becomes the name of the graph.
 
     Raises:
         FedQHDError: If onnx is not installed, or if the policy has another encoder.
@@ -60,7 +61,7 @@ def model(policy: Policy, about: str) -> bytes:
     Q = {"mlp": _mlp, "symbolic": _symbolic}.get(kind, _fourier)(g, policy, z)
     g.nodes.append(onnx.helper.make_node("Identity", [Q], ["Q"]))
     graph = onnx.helper.make_graph(
-        g.nodes, "policy",
+        g.nodes, name,
         [onnx.helper.make_tensor_value_info("obs", kinds.FLOAT, ["B", policy.model.n])],
         [onnx.helper.make_tensor_value_info("Q", kinds.FLOAT, ["B", policy.model.actions])],
         g.constants, doc_string=about,

@@ -17,12 +17,13 @@ CODES = {"f4": "f", "f8": "d", "i1": "b"}
 """Type codes of the module `array` for the types of numpy."""
 
 
-def script(policy: Policy, about: str) -> bytes:
+def script(policy: Policy, about: str, name: str) -> bytes:
     """Return the policy as one Python file.
 
     Args:
         policy: Any policy except one with the user's own encoder.
         about: A sentence about the origin of the policy, for the docstring at the top.
+        name: The name of the policy, which the file does not need, because a module has its own names.
 
     Returns:
         The encoded text of the file.
