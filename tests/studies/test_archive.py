@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from conftest import ROOT, tiny
+from fedqhd.core.lines import read_lines
 from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import training_returns
 from fedqhd.runs.rounds_log import cpu_seconds_until
 from fedqhd.runs.run import train
 from fedqhd.studies import plan as plans
 from fedqhd.studies import store
-from fedqhd.studies.archive import Archive, find, forget_without_models, measured_file, read_lines
+from fedqhd.studies.archive import Archive, find, forget_without_models, measured_file
 from fedqhd.studies.catalogue.cost import Cost
 from fedqhd.studies.catalogue.main import main_jobs
 from fedqhd.studies.catalogue.scalability import Scalability
@@ -167,3 +168,11 @@ def test_cost_counts_every_archived_seed_and_runs_none(tmp_path, monkeypatch):
     reproduce(Cost(), plan, tmp_path / "results", lambda all_series, total: 0, print)
     (row,) = store.read_rows(tmp_path / "results", "cost")
     assert row["seeds"] == 10  # of which three would have been run
+
+
+def test_a_damaged_line_of_an_archive_is_not_passed_over(tmp_path):
+    (tmp_path / "runs.jsonl").write_text('{"seed": 1}\n{"seed": 2}')  # without the last line end, as an editor may save
+    assert [line["seed"] for line in read_lines(tmp_path / "runs.jsonl")] == [1, 2]
+    (tmp_path / "runs.jsonl").write_text('{"seed": 1}\n{"seed":')
+    with pytest.raises(ValueError, match="Expecting value"):
+        read_lines(tmp_path / "runs.jsonl")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ROOT, tiny
-from fedqhd import api
+from fedqhd.api import training as api
 from fedqhd.studies import registry, store
 from fedqhd.studies.catalogue import own_envs
 from fedqhd.studies.catalogue.attacks import Attacks

@@ -11,7 +11,7 @@ import pytest
 from test_reproduce import TINY
 
 from conftest import ROOT
-from fedqhd import api
+from fedqhd.api import training as api
 from fedqhd.core.errors import FedQHDError
 from fedqhd.report.page import page
 from fedqhd.report.tables import results_markdown

@@ -16,6 +16,7 @@ from PIL import Image
 from rich.console import Console
 
 from conftest import ROOT
+from fedqhd.report.board import Board
 from fedqhd.report.policies import film
 from fedqhd.runs.config import FIELDS, resolve
 from fedqhd.studies import registry
@@ -27,7 +28,6 @@ from fedqhd.studies.plan import Plan, separate_altered
 from fedqhd.studies.pool import send
 from fedqhd.studies.presets import METHODS, Cell, cells, parse_set, seeds, settings, start, tuned
 from fedqhd.ui import reproduce as command
-from fedqhd.ui.board import Board
 from fedqhd.ui.cli import make_parser
 from processes import fedqhd
 

@@ -104,6 +104,19 @@ def test_the_probability_of_improvement_is_rliables(rliable, runs):
     assert low < p < high
 
 
+@pytest.mark.slow
+def test_the_interval_of_the_probability_of_improvement_is_rliables(rliable, runs):
+    library, metrics = rliable
+    x, y = runs["ours"], runs["theirs"]
+    _, intervals = library.get_interval_estimates(
+        {"both": (x, y)}, lambda a, b: np.array([metrics.probability_of_improvement(a, b)]), reps=2000,
+        random_state=np.random.RandomState(0),
+    )  # fmt: skip
+    _, low, high = stats.probability_of_improvement(list(x.T), list(y.T))
+    # Two bootstraps of 2000 resamples: their ends differ by a few hundredths of the width.
+    assert (low, high) == pytest.approx(intervals["both"][:, 0], abs=0.1 * (high - low))
+
+
 def test_profiles_are_rliables(rliable, runs):
     library, _ = rliable
     at = np.linspace(-0.5, 1.5, 21)

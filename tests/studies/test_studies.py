@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from test_reproduce import TINY
 
-from fedqhd import api
 from fedqhd.agents.model import MLP, Readout
 from fedqhd.agents.policy import load_policy
+from fedqhd.api import training as api
 from fedqhd.encoders import ENCODERS
 from fedqhd.gap import reference as references
 from fedqhd.runs import outcome

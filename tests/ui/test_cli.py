@@ -44,7 +44,7 @@ def run(tmp_path_factory):
 def test_train_says_what_it_does_and_where_it_is(run):
     folder, done = run
     lines = done.stdout.splitlines()
-    assert "CartPole-v1: fedqhd, heterogeneous" in lines[0]
+    assert any(line.startswith("CartPole-v1: fedqhd, heterogeneous") for line in lines)
     rounds = [line for line in lines if line.startswith("round ")]
     assert len(rounds) == 2
     for word in ("episodes 4/6", "returns", "epsilon", "steps/s", "left"):
@@ -59,6 +59,7 @@ def test_train_says_what_it_does_and_where_it_is(run):
         "summary.json",
         "curves.png",
         "models",
+        "checkpoint-000001.npz",
     }
     summary = json.loads((folder / "summary.json").read_text())
     needed = (
@@ -144,7 +145,7 @@ def test_play_writes_a_gif(run, tmp_path):
         ("train --clients five", "--clients: invalid int value: 'five'"),
         ("train --sgima 2", "did you mean '--sigma'"),
         ("train --config none.toml", "config='none.toml'"),
-        ("evaluate nowhere", "nowhere"),
+        ("evaluate nowhere", "run='nowhere' does not exist"),
         ("evaluate nowhere --episodes 0", "episodes=0"),
         ("play nowhere", "nowhere"),
         ("trian", "trian"),
@@ -155,6 +156,22 @@ def test_mistakes_get_one_sentence_and_leave_nothing(args, says, tmp_path):
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stderr.startswith("fedqhd: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "says"),
+    [
+        ("evaluate", "--seed -3", "seed=-3 is not possible"),
+        ("play", "--seed -1", "seed=-1 is not possible"),
+        ("play", "--gif x.mp4", "gif='x.mp4' is not possible"),
+    ],
+)
+def test_mistakes_about_a_run_get_one_sentence(run, command, args, says, tmp_path):
+    done = fedqhd(command, run[0], *args.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 

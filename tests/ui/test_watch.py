@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -17,10 +18,11 @@ import pytest
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
+from fedqhd.deploy.settings import RUN_NAME
 from fedqhd.runs import checkpoint
 from fedqhd.runs.run import train
 from fedqhd.ui.watch import HOST, Watched, handler, lines_after, serve
-from processes import fedqhd
+from processes import FEDQHD, end, fedqhd, read_until, start
 from worlds import CORRIDOR
 
 PATIENCE = 120_000
@@ -59,6 +61,19 @@ def serving(folder):
         server.server_close()
 
 
+@contextmanager
+def trained_by_another(folder):
+    """Another process holds the run as one that trains it does, and is killed in the end."""
+    hold = f"from pathlib import Path; from fedqhd.core.alive import training\nwith training(Path({str(folder)!r})): "
+    process = start(sys.executable, "-c", hold + "print('holding', flush=True); input()", stdin=subprocess.PIPE)
+    read_until(process, "holding")
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
 def get(port, path, host=None):
     connection = http.client.HTTPConnection(HOST, port, timeout=120)
     connection.request("GET", path, headers={"Host": host} if host else {})
@@ -77,7 +92,16 @@ def test_the_page_follows_a_run_to_its_end(cut, browser):
         page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
         page.on("request", lambda r: asked.append(r.url))
         page.goto(f"http://{HOST}:{port}/")
-        page.wait_for_function("() => document.getElementById('state').textContent.includes('round 3 of 4 is done')")
+        page.wait_for_function(
+            "() => document.getElementById('state').textContent.startsWith('stopped after round 3 of 4')"
+        )
+        assert page.inner_text("#state").endswith(f"resume with: fedqhd train --resume --out {folder}")
+        with trained_by_another(folder):
+            page.wait_for_function(
+                "() => document.getElementById('state').textContent === 'running: round 3 of 4 is done'"
+            )
+        # That process was killed.
+        page.wait_for_function("() => document.getElementById('state').className === 'stopped'")
         assert page.title().startswith("CartPole-v1")
         assert page.inner_text("h1") == "CartPole-v1: fedqhd, heterogeneous"
         page.wait_for_selector("#returns canvas")
@@ -204,8 +228,40 @@ def test_the_command_says_where_it_is_and_ends(cut):
         assert process.wait(60) == 143
 
 
+def test_a_run_that_has_not_started_is_waited_for(cut, tmp_path):
+    process = start(FEDQHD, "watch", "later/run", "--port", 0, cwd=tmp_path)
+    try:
+        assert process.stdout.readline() == (
+            "waiting up to 60 seconds for a run to start in later/run (Ctrl-C ends it)\n"
+        )
+        shutil.copytree(cut[0], tmp_path / "later" / "run")
+        assert process.stdout.readline().startswith("watching later/run: http://127.0.0.1:")
+    finally:
+        end(process)
+
+
+def test_waiting_ends_with_ctrl_c(tmp_path):
+    process = start(FEDQHD, "watch", "never", "--port", 0, cwd=tmp_path)
+    read_until(process, "waiting up to 60 seconds")
+    process.send_signal(signal.SIGINT)
+    assert "stopped by SIGINT" in process.communicate(timeout=60)[0]
+    assert process.returncode == 130
+
+
+def test_the_run_of_a_server_is_resumed_by_its_own_command(cut, tmp_path):
+    folder = tmp_path / "federation"
+    shutil.copytree(cut[0], folder)
+    (folder / RUN_NAME).write_text("0123abcd\n")
+    assert Watched(folder).about()["resume"] == f"fedqhd federate server --resume --out {folder}"
+
+
 @pytest.mark.parametrize(
-    ("args", "says"), [(["nowhere"], "run='nowhere'"), ([".", "--port", "99999"], "it has no config.toml")]
+    ("args", "says"),
+    [
+        (["nowhere", "--wait", "0"], "run='nowhere' is not the folder of a run"),
+        ([".", "--wait", "0.3"], "it has no config.toml"),
+        ([".", "--port", "99999"], "port=99999 is not possible"),
+    ],
 )
 def test_what_cannot_be_watched(args, says, tmp_path):
     done = fedqhd("watch", *args, cwd=tmp_path)
@@ -216,4 +272,4 @@ def test_what_cannot_be_watched(args, says, tmp_path):
 def test_a_port_that_is_taken(cut):
     folder, _ = cut
     with serving(folder) as port, pytest.raises(FedQHDError, match=f"port={port} cannot be used"):
-        serve(folder, port, print)
+        serve(folder, port, 0, print)

@@ -154,7 +154,7 @@ def ablation(rows: Rows, over: str, value: str, title: str, study: str) -> LineC
         lines.append(Line(f"the paper's slope, {PAPER_SLOPE:g}".replace("-", "−"), GREY, y, dash=DOTTED))
     return LineChart(
         title=title, caption=f"{title}: {study}", x_axis=Axis("D" if over == "D" else "m / D", log=2),
-        y_axis=Axis("gap to the oracle projection (RMS)" if is_gap else "greedy return", log=10 if is_gap else 0),
+        y_axis=Axis("gap to the oracle (RMS)" if is_gap else "greedy return", log=10 if is_gap else 0),
         x=x, lines=[*dots, *lines], marker=(1.0, "m = D") if over == "m" else None,
     )  # fmt: skip
 

@@ -5,24 +5,25 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedqhd.core.files import write_bytes
 from fedqhd.runs.outcome import smooth, training_returns
+from fedqhd.studies.grouping import smoothing
 
-SMOOTH = 20
-"""The number of episodes over which returns are averaged; fewer in short runs."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def curves(folder: Path) -> Path:
-    """Draw the learning curves of a run, one for each client and their mean, and return the path of curves.png."""
+def curves_figure(folder: Path) -> Figure:
+    """Draw the learning curves of a run, one for each client and their mean."""
     from matplotlib.figure import Figure  # importing it takes a third of a second
 
     summary = json.loads((folder / "summary.json").read_text())
     returns = training_returns(folder, summary["clients"], summary["episodes"])
-    width = min(SMOOTH, max(1, summary["episodes"] // 10))
+    width = smoothing(summary["episodes"])
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     # Clients that skip rounds play fewer episodes; the mean is over those that played an episode.
@@ -45,8 +46,12 @@ def curves(folder: Path) -> Path:
     axes.grid(alpha=0.25)
     axes.margins(x=0.01)
     axes.legend(frameon=False)
-    path = folder / "curves.png"
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=120)
+    return figure
+
+
+def curves(folder: Path) -> Path:
+    """Write the learning curves of a run to curves.png in its folder, and return the path."""
+    path, picture = folder / "curves.png", io.BytesIO()
+    curves_figure(folder).savefig(picture, dpi=120)
     write_bytes(path, picture.getvalue())
     return path

@@ -35,15 +35,18 @@ def play(policy: Policy, gif: Path | None, seed: int = 0, longest: int | None = 
         The return of the episode, or of the part that was recorded.
 
     Raises:
-        FedQHDError: If the environment cannot render frames.
+        FedQHDError: If the file is not a GIF, the seed is negative or the environment cannot render frames.
     """
+    if gif and gif.suffix.lower() != ".gif":
+        raise FedQHDError(f"gif={str(gif)!r} is not possible: only GIFs are written, so its name must end in .gif")
+    env_seed = rng.env_seed(seed, rng.PUBLIC, "play", 0)
     if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env = policy.make_env(render_mode="rgb_array" if gif else "human")
     rate = env.metadata.get("render_fps", FRAMES_A_SECOND) / policy.action_repeat
     every = max(1, round(rate / FRAMES_A_SECOND))
     frames: list[Image.Image] = []
-    obs, _ = env.reset(seed=rng.env_seed(seed, rng.PUBLIC, "play", 0))
+    obs, _ = env.reset(seed=env_seed)
     total, step, done = 0.0, 0, False
     while not done and (longest is None or len(frames) < longest):
         if gif and step % every == 0:

@@ -52,9 +52,9 @@ class Chart:
 
     kind: ClassVar[str]
     title: str
-    """The text above the chart in its SVG file."""
+    """The text above the chart, which sets it apart from the charts beside it."""
     caption: str
-    """A description that can be understood without the page; the file is named after it."""
+    """A description that can be understood without the page, for screen readers and as the name of the SVG file."""
 
     def file_name(self) -> str:
         """Return the name of the SVG file: the caption in lower-case letters, digits and hyphens."""

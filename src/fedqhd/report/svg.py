@@ -18,6 +18,18 @@ def svg(chart: LineChart | BarChart) -> str:
     """Draw a chart and return it as SVG. Text stays text, and the same chart always gives the same bytes."""
     figure = Figure(figsize=(4.4, 3.3), layout="constrained")
     axes = figure.subplots()
+    draw(axes, chart)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    picture = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fedqhd"}):
+        figure.savefig(picture, format="svg", metadata={"Date": None})
+    text = picture.getvalue()
+    return text[text.index("<svg") :]
+
+
+def draw(axes: Axes, chart: LineChart | BarChart) -> None:
+    """Draw a chart without its legend."""
     axes.set_title(chart.title, loc="left", fontsize=10)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
@@ -27,13 +39,6 @@ def svg(chart: LineChart | BarChart) -> str:
         _lines(axes, chart)
     else:
         _bars(axes, chart)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.18))
-    picture = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fedqhd"}):
-        figure.savefig(picture, format="svg", metadata={"Date": None})
-    text = picture.getvalue()
-    return text[text.index("<svg") :]
 
 
 def _lines(axes: Axes, chart: LineChart) -> None:
@@ -88,7 +93,7 @@ def _axis(axes: Axes, which: str, axis: Axis) -> None:
         mpl_axis.set_major_formatter("{x:g}")
         mpl_axis.set_minor_locator(NullLocator())
     elif axis.whole:
-        mpl_axis.set_major_locator(MaxNLocator(integer=True))
+        mpl_axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     if axis.ticks:
         mpl_axis.set_ticks(axis.ticks, [f"{t:g}" for t in axis.ticks])
     (axes.set_xlim if is_x else axes.set_ylim)(*axis.bounds)

@@ -115,7 +115,8 @@ def curves_tab(curves: Rows) -> Tab:
         charts.learning_curves(here, e, s) for e in charts.environments(here, ENVS) for s in SETTINGS
         if select(here, env=e, setting=s)
     ]  # fmt: skip
-    text = f"Preset `{preset}`: interquartile mean over seeds of the clients' mean return, smoothed over 20 episodes."
+    text = (f"Preset `{preset}`: interquartile mean over seeds of the clients' mean return, smoothed over 20 episodes, "
+            "with 95 % bands.")  # fmt: skip
     return Tab("curves", "Learning curves", [Section(text=text, charts=drawn)])
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedqhd.core.errors import FedQHDError
 from fedqhd.report.collect import alterations, read_rows
+from fedqhd.runs.events import EventFile
 from fedqhd.studies.main_table import measured
 
 Point = tuple[str, str, int, float]
@@ -38,21 +38,12 @@ def write_events(results: Path, folder: Path) -> None:
     Raises:
         FedQHDError: If TensorBoard is not installed.
     """
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ModuleNotFoundError as error:
-        raise FedQHDError(
-            f"tensorboard={str(folder)!r} needs TensorBoard: install it with pip install 'fedqhd[tensorboard]'"
-        ) from error
-    writers: dict[str, EventFileWriter] = {}
+    files: dict[str, EventFile] = {}
     for run, tag, step, value in points(results):
-        if run not in writers:
+        if run not in files:
             for old in (folder / run).glob("events.out.tfevents.*"):
                 old.unlink()
-            writers[run] = EventFileWriter(str(folder / run))
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-        writers[run].add_event(Event(step=step, wall_time=step, summary=summary))
-    for writer in writers.values():
-        writer.close()
+            files[run] = EventFile(folder / run, f"tensorboard={str(folder)!r} needs TensorBoard")
+        files[run].write(step, {tag: value}, wall_time=step)
+    for file in files.values():
+        file.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,14 +17,46 @@ from rich.text import Text
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Episode, Reply
 from fedqhd.federation.method import method_of
+from fedqhd.runs.callback import Callback, Evaluation, Training
 from fedqhd.runs.limits import all_feature_bytes, stored_as
 from fedqhd.runs.private import privacy_text
-from fedqhd.runs.run import Listener
 
 RECENT = 20
 """The number of episodes that the displayed mean return covers."""
 SHOWN = 12
 """The largest number of clients that the live view lists."""
+
+
+UNUSUAL = {
+    "refused": "refused, because of what they contained",
+    "absent": "missing, although the clients were asked",
+    "left out": "left out by aggregate={aggregate}, because they were far from what most clients reported",
+    "late": "late by a round",
+}
+"""What the closing lines say of replies that did not count as usual."""
+
+
+def number(count: int, one: str, several: str = "") -> str:
+    """Return a count with its noun, for instance "1 client" or "3 clients"."""
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
+
+
+class Messages(logging.Handler):
+    """Prints the log of the package on a console while it is entered, above a live view if there is one."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.console.print(record.getMessage(), highlight=False, markup=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        logging.getLogger("fedqhd").addHandler(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        logging.getLogger("fedqhd").removeHandler(self)
 
 
 def clock(seconds: float) -> str:
@@ -58,8 +91,8 @@ class Screen:
             self.live.stop()
 
 
-class Progress(Screen, Listener):
-    """A listener that shows the progress of a run."""
+class Progress(Screen, Callback):
+    """A callback that shows the progress of a run."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, per_second=4)
@@ -71,7 +104,8 @@ class Progress(Screen, Listener):
         self.last: list[Episode | None] = []
         self.drawn = 0.0
 
-    def start(self, config: Config, rounds: int, rounds_done: int) -> None:
+    def on_start(self, training: Training) -> None:
+        config, rounds, rounds_done = training.config, len(training.plan), training.rounds_done
         self.config, self.rounds, self.rounds_done = config, rounds, rounds_done
         # With partial participation, clients play fewer episodes on average.
         self.expected = config.episodes * config.clients * config.get("participation", 1.0)
@@ -82,7 +116,8 @@ class Progress(Screen, Listener):
         resumed = f", resumed after round {rounds_done}" if rounds_done else ""
         self.console.print(
             f"{config.env}: {config.method}, {config.setting}, {method_of(config).learner_name} learner, "
-            f"{config.clients} clients, {config.episodes} episodes in {rounds} rounds, seed {config.seed}{resumed}",
+            f"{number(config.clients, 'client')}, {number(config.episodes, 'episode')} in {number(rounds, 'round')}, "
+            f"seed {config.seed}{resumed}",
             highlight=False,
             soft_wrap=True,
         )
@@ -90,7 +125,7 @@ class Progress(Screen, Listener):
             self.console.print(f"hypervectors are stored as {stored_as(config)}, at most {size / 1e6:,.0f} MB in all",
                                highlight=False)  # fmt: skip
 
-    def episode(self, episode: Episode) -> None:
+    def on_episode(self, training: Training, episode: Episode) -> None:
         self.recent[episode.client].append(episode.ret)
         self.last[episode.client] = episode
         self.steps += episode.length
@@ -99,22 +134,27 @@ class Progress(Screen, Listener):
             self.live.update(self.view())
             self.drawn = time.monotonic()
 
-    def round(self, k: int, replies: Sequence[Reply]) -> None:
-        self.rounds_done = k + 1
+    def on_round(self, training: Training, replies: Sequence[Reply]) -> None:
+        self.rounds_done = training.rounds_done
         if replies and not self.live:
             returns = " ".join(self.mean(i) for i in range(self.config.clients)[:SHOWN])
             more = " ..." if self.config.clients > SHOWN else ""
             last = max((r.episodes[-1] for r in replies), key=lambda e: e.episode)
             self.console.print(
-                f"round {k + 1}/{self.rounds}  episodes {last.episode + 1}/{self.config.episodes}  "
+                f"round {self.rounds_done}/{self.rounds}  episodes {last.episode + 1}/{self.config.episodes}  "
                 f"returns {returns}{more}  epsilon {last.epsilon:.3f}  "
                 f"{self.rate():,.0f} steps/s  left {clock(self.left())}",
                 highlight=False,
                 soft_wrap=True,
             )
 
-    def evaluating(self) -> None:
-        text = f"training is done; evaluating {self.config.eval_episodes} greedy episodes per client"
+    def on_evaluation(self, training: Training, evaluation: Evaluation) -> None:
+        self.console.print(f"greedy return after episode {evaluation.episode}: {evaluation.mean:.1f}", highlight=False)
+
+    def on_training_end(self, training: Training) -> None:
+        if training.stopped:
+            self.console.print(f"training was stopped because {training.stopped}", highlight=False, soft_wrap=True)
+        text = f"training is done; evaluating {number(self.config.eval_episodes, 'greedy episode')} per client"
         if self.live:
             self.live.update(Text(text))
         else:
@@ -158,7 +198,7 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     """Print the results of a run from its summary: a table with a row for each client, then totals."""
     last = min(100, summary["episodes"])
     table = Table(title=f"{summary['env']}, {summary['method']}, {summary['setting']}", title_justify="left")
-    for title in ("client", f"return, last {last} episodes", "greedy return"):
+    for title in ("client", "return, last episode" if last == 1 else f"return, last {last} episodes", "greedy return"):
         table.add_column(title, justify="right")
     for i, (final, greedy) in enumerate(
         zip(summary["final_return_per_client"], summary["greedy_return_per_client"], strict=True)
@@ -171,10 +211,10 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
         console.print(
             f"greedy return on the nominal environment: {summary['greedy_return_nominal']:.1f}", highlight=False
         )
-    unusual = {kind: sum(counts.values()) for kind, counts in summary["replies"].items()}
-    counts = ", ".join(f"{count} {kind}" for kind, count in unusual.items() if count)
-    if counts:
-        console.print(f"replies: {counts}; see summary.json for the clients", highlight=False, soft_wrap=True)
+    for kind, counts in summary["replies"].items():
+        if counts:
+            text = f"{number(sum(counts.values()), 'reply', 'replies')} {UNUSUAL[kind]}; summary.json says whose"
+            console.print(text.format(**summary), highlight=False, soft_wrap=True)
     if "privacy" in summary:
         console.print(privacy_text(summary["privacy"]), highlight=False, soft_wrap=True)
     up, down = summary["bytes_up_per_round"] / 1024, summary["bytes_down_per_round"] / 1024

@@ -14,16 +14,18 @@ from typing import Any
 
 from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
+from fedqhd.core.lines import Line, read_lines, write_lines
 from fedqhd.runs.config import FIELDS
+from fedqhd.runs.metrics import NAME as METRICS
 from fedqhd.runs.rounds_log import NAME as ROUNDS
 from fedqhd.studies.pool import Job, JobSeries, send
 
-METRICS = "metrics.jsonl"
 RUNS = "runs"
 """The folder of the archive, in the folder of the results."""
 CHANGED = "-changed"
 """The suffix of the commit of runs that were made by uncommitted code."""
-Line = Mapping[str, Any]
+COMPACT = (",", ":")
+"""Separators of JSON without spaces: archives are committed."""
 """An archived run: one line of a JSONL file."""
 
 
@@ -69,16 +71,6 @@ def find(lines: Iterable[dict[str, Any]], config: Config, commit: str = "") -> d
     return found
 
 
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """Read a JSONL file; empty if it does not exist."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def write_lines(file: Path, rows: Iterable[Line]) -> None:
-    """Write a JSONL file, replacing what it contains."""
-    write_bytes(file, "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows).encode())
-
-
 def rounded(x: float) -> float:
     """Round a return to a tenth, and to an integer if it is one: the archive contains millions of returns."""
     return int(x) if x == int(x) else round(x, 1)
@@ -122,8 +114,8 @@ def metrics(returns: Mapping[str, list[list[float]]]) -> Iterator[dict[str, Any]
 
 def unpack(line: Line, folder: Path) -> None:
     """Restore the folder of an archived run, without models. The summary, which marks it as done, is written last."""
-    write_lines(folder / METRICS, metrics(line["returns"]))
-    write_lines(folder / ROUNDS, ({"round": k, "cpu_seconds": x} for k, x in enumerate(line["cpu_seconds"])))
+    write_lines(folder / METRICS, metrics(line["returns"]), COMPACT)
+    write_lines(folder / ROUNDS, ({"round": k, "cpu_seconds": x} for k, x in enumerate(line["cpu_seconds"])), COMPACT)
     for study, extra in line.get("extra", {}).items():
         write_bytes(measured_file(folder, study), json.dumps(extra).encode())
     write_bytes(folder / "summary.json", (json.dumps(line["summary"], indent=2) + "\n").encode())
@@ -192,7 +184,7 @@ class Archive:
                     old["extra"] = {**old.get("extra", {}), **measured(job.folder)}
                 changed = True
             if changed:
-                write_lines(self.home / place, sorted(lines, key=lambda x: x["seed"]))
+                write_lines(self.home / place, sorted(lines, key=lambda x: x["seed"]), COMPACT)
 
     def accepts(self, job: Job) -> bool:
         """Return whether a run has finished and may be archived."""

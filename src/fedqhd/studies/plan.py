@@ -19,7 +19,7 @@ from fedqhd.studies.presets import ENVS, METHODS, Cell, cells, plain, seeds, set
 ALTERED = "altered"
 """The subfolder of results and runs that keeps altered runs apart from published ones."""
 LONGEST = 100
-"""The largest number of characters of the name of a folder of altered runs; a checksum replaces the rest."""
+"""The largest number of characters of the name of a folder; a checksum replaces the rest."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,12 @@ class Plan:
         return "; ".join(self.alterations)
 
 
+def folder_name(text: str) -> str:
+    """Return a text as the name of a folder: other signs become hyphens, and a checksum replaces what is too long."""
+    name = re.sub(r"[^\w=.,-]+", "-", text).strip("-")
+    return f"{name[:LONGEST]}-{zlib.crc32(name.encode()):08x}" if len(name) > LONGEST else name
+
+
 def separate_altered(plan: Plan, results: Path) -> tuple[Plan, Path]:
     """Redirect altered runs and their results to separate folders.
 
@@ -112,7 +118,5 @@ def separate_altered(plan: Plan, results: Path) -> tuple[Plan, Path]:
     """
     if not plan.alterations:
         return plan, results
-    name = re.sub(r"[^\w=.,-]+", "-", ",".join(a.removeprefix("altered: ") for a in plan.alterations)).strip("-")
-    if len(name) > LONGEST:
-        name = f"{name[:LONGEST]}-{zlib.crc32(name.encode()):08x}"
+    name = folder_name(",".join(a.removeprefix("altered: ") for a in plan.alterations))
     return replace(plan, out=plan.out / ALTERED / name), results / ALTERED / name

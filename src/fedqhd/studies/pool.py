@@ -18,6 +18,7 @@ from typing import IO, Any
 from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
 from fedqhd.runs.commit import commit
+from fedqhd.runs.folder import clear_checkpoints
 
 POLL = 0.2
 """Seconds between two checks for finished processes."""
@@ -185,6 +186,8 @@ def close(r: Running) -> None:
     """Close and remove the files that are needed only while the process runs."""
     for name in ("wanted.toml", "lock"):
         (r.job.folder / name).unlink(missing_ok=True)
+    if r.job.summary() is not None:
+        clear_checkpoints(r.job.folder)  # studies never extend a run, and hundreds of checkpoints would fill a disk
     r.log.close()
     r.lock.close()
 

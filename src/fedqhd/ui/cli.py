@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedqhd._version import __version__
-from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
-from fedqhd.core.presets import PLAIN, PRESETS
 from fedqhd.deploy.cli import add_federate, run_federate
+from fedqhd.ui.compare import add_compare, run_compare
+from fedqhd.ui.gap import add_gap, run_gap
 from fedqhd.ui.reproduce import add_report, add_reproduce, run_report, run_reproduce
+from fedqhd.ui.train import add_train, run_train, settings
 
 WITH_SETTINGS = {"train", "gap", "federate"}
 """Commands that take the settings of a run."""
@@ -51,30 +52,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
 
         add_settings = SettingFlags(words)
 
-    train = commands.add_parser(
-        "train", help="train a federation", allow_abbrev=False,
-        description="Train a federation. Defaults are shown in brackets. A preset overrides the defaults, --config "
-        "overrides the preset, and flags override everything. A flag that has no effect on the chosen method is an "
-        "error.",
-    )  # fmt: skip
-    train.add_argument(
-        "--config",
-        default="",
-        metavar="FILE",
-        help="TOML file of settings; its keys are the names of the flags, with _ for -",
-    )
-    train.add_argument("--overwrite", action="store_true", help="replace an existing run in --out")
-    train.add_argument("--resume", action="store_true", help="continue the run in --out")
-    train.add_argument("--profile", action="store_true", help="print how the time was spent")
-    train.add_argument(
-        "--preset",
-        default=PRESETS[0],
-        metavar="|".join((*PRESETS, PLAIN)),
-        help="source of all settings that are not given: those of the main table, those of the paper, or only the "
-        f"file of the environment ({PRESETS[0]})",
-    )
-    add_settings(train)
-
+    add_train(commands, add_settings)
     evaluate = commands.add_parser("evaluate", help="evaluate the policies of a finished run", allow_abbrev=False)
     evaluate.add_argument("run", metavar="RUN", help="folder of a finished run")
     evaluate.add_argument("--episodes", type=int, default=100, help="fresh episodes for each client (100)")
@@ -103,6 +81,9 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     )
     watch.add_argument("run", metavar="RUN", help="folder of a run, which may still be in progress")
     watch.add_argument("--port", type=int, default=8765, help="port on 127.0.0.1, or 0 for any free port (8765)")
+    watch.add_argument(
+        "--wait", type=float, default=60.0, help="seconds to wait for a run that has not started yet (60)"
+    )
 
     commands.add_parser(
         "doctor",
@@ -116,20 +97,9 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     )  # fmt: skip
     completion.add_argument("shell", metavar="bash|zsh|tcsh", help="shell that the script is for")
 
-    gap = commands.add_parser(
-        "gap", help="measure what federation cost the clients of a finished run, or give advice before a run",
-        allow_abbrev=False,
-        description="Measure what the last exchange of RUN cost each client, and why. With --advise, say before "
-        "training whether the anchors and the ridge parameter suit the given settings; the advice is based on the "
-        "teacher of RUN or, without RUN, of a short pilot run. Settings are given as for train.",
-    )  # fmt: skip
-    gap.add_argument("run", metavar="RUN", nargs="?", default="", help="folder of a finished run")
-    gap.add_argument("--advise", action="store_true", help="say which anchors and ridge would suit the settings better")
-    gap.add_argument("--reference", default="", metavar="RUN", help="finished run whose Q-function is taken for Q*")
-    gap.add_argument("--states", type=int, default=None, help="states to project functions on (as many as needed)")
-    gap.add_argument("--config", default="", metavar="FILE", help="with --advise: TOML file of settings")
-    add_settings(gap)
+    add_gap(commands, add_settings)
     add_federate(commands, add_settings)
+    add_compare(commands)
     add_reproduce(commands)
     add_report(commands)
     return parser
@@ -141,57 +111,13 @@ def parser_of(parser: argparse.ArgumentParser, command: str) -> argparse.Argumen
     return subparsers.choices[command]
 
 
-def settings(args: argparse.Namespace, given: dict[str, Any]) -> Config:
-    """Return the settings of a run, from the flags in `given` and a file.
-
-    The file is that of --config or, with --resume, the config.toml of the run to continue.
-    """
-    from fedqhd.runs.config import resolve
-
-    file = args.config
-    if args.resume and not file and "out" in given:
-        saved = Path(given["out"]) / "config.toml"
-        if saved.exists():
-            file = str(saved)
-        elif len(given) == 1:
-            raise FedQHDError(f"out={given['out']!r} holds no run to continue: start it without --resume")
-    return resolve(given, file, preset=getattr(args, "preset", PRESETS[0]))
-
-
-def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
-    """Run `fedqhd train` with the settings `given` as flags."""
-    config = settings(args, given)
-
-    from rich.console import Console
-
-    from fedqhd import api
-    from fedqhd.report.terminal import Progress, closing, profile
-    from fedqhd.runs.run import describe_interruption
-
-    console = Console()
-    try:
-        with Progress(console) as progress:
-            summary = api.train(config, overwrite=args.overwrite, resume=args.resume, listener=progress)
-    except KeyboardInterrupt as stop:
-        stop.add_note(describe_interruption(config))
-        raise
-    closing(console, summary)
-    if args.profile:
-        profile(console, summary)
-    console.print(
-        f"results in {config.folder}: config.toml metrics.jsonl summary.json curves.png models/",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
 def run_evaluate(args: argparse.Namespace) -> None:
     """Run `fedqhd evaluate`."""
     if args.episodes < 1:
         raise FedQHDError(f"episodes={args.episodes} is not possible: it must be at least 1")
-    from fedqhd import api
+    from fedqhd.api.run import evaluate
 
-    returns = api.evaluate(args.run, args.episodes, args.seed)
+    returns = evaluate(args.run, args.episodes, args.seed)
     for client, row in enumerate(returns):
         spread = f"{row.mean():.1f} ± {row.std():.1f}, lowest {row.min():.1f}"
         print(f"client {client}: greedy return {spread}, {len(row)} episodes")
@@ -221,7 +147,7 @@ def run_watch(args: argparse.Namespace) -> None:
     """Run `fedqhd watch` until it is interrupted."""
     from fedqhd.ui.watch import serve
 
-    serve(args.run, args.port, lambda url: print(f"watching {args.run}: {url} (Ctrl-C ends it)", flush=True))
+    serve(args.run, args.port, args.wait, lambda text: print(text, flush=True))
 
 
 def run_doctor(args: argparse.Namespace) -> int:
@@ -278,13 +204,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command == "federate":
             run_federate(args, partial(settings, args, given))
         elif args.command in ("train", "gap"):
-            from fedqhd.ui.gap import run_gap
-
             {"train": run_train, "gap": run_gap}[args.command](args, given)
         else:
             others = {
-                "evaluate": run_evaluate, "play": run_play, "export": run_export, "reproduce": run_reproduce,
-                "report": run_report, "watch": run_watch, "doctor": run_doctor, "completion": run_completion,
+                "evaluate": run_evaluate, "play": run_play, "export": run_export, "compare": run_compare,
+                "reproduce": run_reproduce, "report": run_report, "watch": run_watch, "doctor": run_doctor,
+                "completion": run_completion,
             }  # fmt: skip
             return others[args.command](args) or 0
     except FedQHDError as error:

@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fedqhd.core.errors import FedQHDError
+
+
+def add_gap(commands: Any, add_settings: Callable[[argparse.ArgumentParser], None]) -> None:
+    """Add `gap` to the command line.
+
+    Args:
+        commands: The subparsers of the main parser.
+        add_settings: Adds a flag for each setting to a parser.
+    """
+    gap = commands.add_parser(
+        "gap", help="measure what federation cost the clients of a finished run, or give advice before a run",
+        allow_abbrev=False,
+        description="Measure what the last exchange of RUN cost each client, and why. With --advise, say before "
+        "training whether the anchors and the ridge parameter suit the given settings; the advice is based on the "
+        "teacher of RUN or, without RUN, of a short pilot run. Settings are given as for train.",
+    )  # fmt: skip
+    gap.add_argument("run", metavar="RUN", nargs="?", default="", help="folder of a finished run")
+    gap.add_argument("--advise", action="store_true", help="say which anchors and ridge would suit the settings better")
+    gap.add_argument("--reference", default="", metavar="RUN", help="finished run whose Q-function is taken for Q*")
+    gap.add_argument("--states", type=int, default=None, help="states to project functions on (as many as needed)")
+    gap.add_argument("--config", default="", metavar="FILE", help="with --advise: TOML file of settings")
+    add_settings(gap)
 
 
 def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
@@ -23,20 +46,17 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
         )
     from rich.console import Console
 
-    from fedqhd import api
-    from fedqhd.gap.measure import run_config
-    from fedqhd.gap.reference import has_reference, path_of, settings_for
+    from fedqhd.api import training
     from fedqhd.report.gap import show
+    from fedqhd.report.terminal import Messages
 
-    c = run_config(args.run)
-    if not args.reference and has_reference(c.env, c.action_repeat):
-        cached = path_of(c.env, settings_for(c.env, c.gamma))
-        if not cached.exists():
-            print(f"computing the reference Q* of {c.env}; it is cached in {cached} for the next time", flush=True)
-    report = api.gap(
-        args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20), seed=given.get("seed", 0)
-    )
-    show(Console(), report)
+    console = Console()
+    with Messages(console):
+        report = training.measure_gap(
+            args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20),
+            seed=given.get("seed", 0),
+        )  # fmt: skip
+    show(console, report)
     print(f"written to {args.run}: gap.json gap.png")
 
 
@@ -44,7 +64,7 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
     """Run `fedqhd gap --advise` for the settings `given` as flags."""
     from rich.console import Console
 
-    from fedqhd import api
+    from fedqhd.api import training
     from fedqhd.gap.measure import run_config
     from fedqhd.report.gap import show_advice
     from fedqhd.runs.config import resolve
@@ -53,4 +73,4 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
         run_config(args.run)  # refuses what is not the folder of a run
     file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
     config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
-    show_advice(Console(), api.advise(config, run=args.run))
+    show_advice(Console(), training.advise(config, run=args.run))

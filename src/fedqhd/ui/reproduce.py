@@ -77,6 +77,7 @@ def run_reproduce(args: argparse.Namespace) -> int:
     """Run `fedqhd reproduce`. Return 1 if a run failed, else 0."""
     from rich.console import Console
 
+    from fedqhd.report.board import run_all_series
     from fedqhd.studies.registry import studies
     from fedqhd.studies.reproduce import reproduce
 
@@ -106,22 +107,6 @@ def run_reproduce(args: argparse.Namespace) -> int:
             console.rule(study.name, align="left")
         failed += reproduce(study, plan, Path(args.results), schedule, say)
     return int(failed > 0)
-
-
-def run_all_series(all_series: list[JobSeries], total: int, workers: int, console: Console) -> int:
-    """Make all runs, `workers` at a time (0: one per core), and return how many failed."""
-    from fedqhd.engines import cores
-    from fedqhd.studies import pool
-    from fedqhd.ui.board import Board
-
-    workers = workers or cores()
-    try:
-        with Board(console, total, workers) as board:
-            pool.run(all_series, workers, board)
-    except KeyboardInterrupt as stop:
-        stop.add_note("; the same command continues every run from its last round")
-        raise
-    return board.fails
 
 
 def list_studies(console: Console, results: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedqhd.agents.policy import Policy, load_policy, model_path
+from fedqhd.core.alive import is_training
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, read_checkpoint
+from fedqhd.core.lines import complete, parsed
 from fedqhd.core.templates import render
+from fedqhd.deploy import settings as deploy
 from fedqhd.engines.local import restore_from
 from fedqhd.federation import plan_rounds
 from fedqhd.federation.method import method_of
@@ -27,8 +31,12 @@ from fedqhd.gap.measure import run_config
 from fedqhd.report.play import play
 from fedqhd.runs import rounds_log as rounds
 from fedqhd.runs.build import build
+from fedqhd.runs.folder import resume_command
+from fedqhd.runs.metrics import NAME as METRICS
 
 HOST = "127.0.0.1"
+POLL = 0.2
+"""Seconds between two looks for a run that has not started yet."""
 FRAMES = 200
 """The longest replay in frames, which is eight seconds."""
 CHUNK = 4 << 20
@@ -49,8 +57,8 @@ def lines_after(file: Path, offset: int) -> tuple[list[Any], int]:
         f.seek(offset if offset <= file.stat().st_size else 0)
         start = f.tell()
         data = f.read(CHUNK)
-    whole = data[: data.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()], start + len(whole)
+    whole = complete(data)
+    return parsed(whole), start + len(whole)
 
 
 class Watched:
@@ -69,15 +77,30 @@ class Watched:
         planned = len(plan_rounds(c.episodes, c.round_episodes))
         facts = {k: c.get(k) for k in ("env", "method", "setting", "clients", "episodes", "seed")}
         facts["learner"] = method_of(c).learner_name
-        return {**facts, "run": str(self.folder), "rounds": planned, "dims": c.get("dims", ())}
+        return {
+            **facts, "run": str(self.folder), "rounds": planned, "dims": c.get("dims", ()), "resume": self.resume(),
+        }  # fmt: skip
+
+    def resume(self) -> str:
+        """Return the command that resumes the run if it has stopped."""
+        config = self.config.replace(out=str(self.folder))
+        federated = (self.folder / deploy.RUN_NAME).exists()
+        return deploy.resume_command(config) if federated else resume_command(config)
+
+    def state(self) -> str:
+        """Return "finished", "running", or "stopped" if the run is not finished and no process is training it."""
+        # A run writes its summary before it releases its lock, so the lock is looked at first.
+        if is_training(self.folder):
+            return "running"
+        return "finished" if (self.folder / "summary.json").exists() else "stopped"
 
     def data(self, metrics: int, rounds_at: int) -> dict[str, Any]:
         """Return what has been added to metrics.jsonl and rounds.jsonl since these byte offsets."""
-        episodes, metrics_end = lines_after(self.folder / "metrics.jsonl", metrics)
+        episodes, metrics_end = lines_after(self.folder / METRICS, metrics)
         took, rounds_end = lines_after(self.folder / rounds.NAME, rounds_at)
         return {
             "anew": metrics_end < metrics or rounds_end < rounds_at, "episodes": episodes, "metrics": metrics_end,
-            "rounds": took, "roundsAt": rounds_end, "finished": (self.folder / "summary.json").exists(),
+            "rounds": took, "roundsAt": rounds_end, "state": self.state(),
             "replay": self.newest(),
         }  # fmt: skip
 
@@ -163,24 +186,37 @@ def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def serve(run: str | Path, port: int, say: Callable[[str], None]) -> None:
+def wait_for_run(folder: Path, seconds: float, say: Callable[[str], None]) -> None:
+    """Wait until a folder holds a run, or until the given number of seconds has passed; `say` tells the user."""
+    end = time.monotonic() + seconds
+    told = False
+    while not (folder / "config.toml").exists() and time.monotonic() < end:
+        if not told:
+            say(f"waiting up to {seconds:g} seconds for a run to start in {folder} (Ctrl-C ends it)")
+            told = True
+        time.sleep(POLL)
+
+
+def serve(run: str | Path, port: int, wait: float, say: Callable[[str], None]) -> None:
     """Serve the page of a run until interrupted.
 
     Args:
         run: The folder of the run.
         port: A port on 127.0.0.1, or 0 for any free one.
-        say: Called once with the address of the page.
+        wait: How many seconds to wait for the run to start if the folder does not hold one yet.
+        say: Called with one sentence when the waiting begins, and with one that has the address of the page.
 
     Raises:
-        FedQHDError: If the folder holds no run, or if the port cannot be used.
+        FedQHDError: If the folder still holds no run after `wait` seconds, or if the port cannot be used.
     """
-    watched = Watched(run)
     if not 0 <= port < 65536:
         raise FedQHDError(f"port={port} is not possible: it must be from 0 to 65535")
+    wait_for_run(Path(run), wait, say)
+    watched = Watched(run)
     try:
         server = ThreadingHTTPServer((HOST, port), handler(watched))
     except OSError as error:
         raise FedQHDError(f"port={port} cannot be used ({error.strerror}): choose another, or 0 for any") from error
     with server:
-        say(f"http://{HOST}:{server.server_port}/")
+        say(f"watching {run}: http://{HOST}:{server.server_port}/ (Ctrl-C ends it)")
         server.serve_forever()

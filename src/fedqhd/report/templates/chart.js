@@ -2,7 +2,8 @@
 /* Draws charts with uPlot. A chart is a plain object with the fields of LineChart or BarChart in report/spec.py. */
 const Charts = (() => {
   const FONT = "12px system-ui, sans-serif", SMALL = "px system-ui, sans-serif", THRESHOLD = "#d03030";
-  const WHOLE = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap(k => [k, 2 * k, 5 * k]);
+  const ROUND = Array.from({ length: 25 }, (_, k) => [1, 2, 5].map(step => Number(`${step}e${k - 12}`))).flat();
+  const WHOLE = ROUND.filter(step => step >= 1);
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const ink = () => css("--ink"), soft = () => css("--soft"), rule = () => css("--line"), paper = () => css("--paper");
   const paint = color => color === "#000000" ? ink() : color; // black would be invisible on a dark page
@@ -11,14 +12,14 @@ const Charts = (() => {
   const number = v => v == null ? "" : digits(v).replace("-", "−");
   const value = (u, v) => number(v);
 
-  /* The round numbers of a logarithmic axis: powers of 2; or 1, 2 and 5, or 1 and 3, or 1 times powers of 10. */
-  function roundNumbers(base, low, high) {
-    const steps = base === 2 || high / low > 1e4 ? [1] : high / low > 100 ? [1, 3] : [1, 2, 5], found = [];
-    const log = v => Math.log(v) / Math.log(base);
-    for (let k = Math.floor(log(low)) - 1; k <= Math.ceil(log(high)); k++)
+  /* The round numbers of a logarithmic axis: the steps times every so many powers of the base. */
+  function roundNumbers(base, low, high, steps, every = 1) {
+    const log = v => Math.log(v) / Math.log(base), found = [];
+    for (let k = Math.floor((log(low) - 1) / every) * every; k <= Math.ceil(log(high)); k += every)
       for (const step of steps) found.push(Number((step * base ** k).toPrecision(12)));
     return found;
   }
+  const stepsOf = base => base === 2 ? [1] : [1, 2, 5];
   const within = (values, low, high) => values.filter(v => v >= low * 0.9999 && v <= high * 1.0001);
 
   /* The range of the value axis for data from low to high. */
@@ -26,7 +27,7 @@ const Charts = (() => {
     if (low == null) return [null, null];
     const [least, most] = axis.bounds;
     if (axis.log) {
-      const ticks = roundNumbers(axis.log, least ?? low, high);
+      const ticks = roundNumbers(axis.log, least ?? low, high, stepsOf(axis.log));
       return [least ?? ticks.findLast(t => t <= low) ?? low, most ?? ticks.find(t => t >= high) ?? high];
     }
     if (withZero || least === 0) [low, high] = [Math.min(0, low), Math.max(0, high)];
@@ -41,6 +42,15 @@ const Charts = (() => {
     return [axis.bounds[0] ?? low, axis.bounds[1] ?? high];
   }
 
+  /* The most ticks of a logarithmic axis whose texts do not touch on so many pixels; at least two if there are two. */
+  function logTicks(base, low, high, pixels, space) {
+    const choices = [[stepsOf(base), 1], ...[1, 2, 3, 4, 6, 8].map(every => [[1], every])];
+    const ticks = choices.map(([steps, every]) => within(roundNumbers(base, low, high, steps, every), low, high));
+    const gap = found => Math.min(...found.slice(1).map((t, i) => Math.log(t / found[i]))) / Math.log(high / low) * pixels;
+    const several = ticks.filter(found => found.length > 1);
+    return several.find(found => gap(found) >= space) ?? several.at(-1) ?? ticks[0];
+  }
+
   function axisOptions(axis, scale, side, own = {}) {
     const upright = side === 3, color = { stroke: rule, width: 1 };
     const size = (u, texts) => {
@@ -52,12 +62,13 @@ const Charts = (() => {
       return Math.ceil(widest) + 16;
     };
     const splits = axis.ticks.length ? () => axis.ticks
-      : axis.log ? (u, i, low, high) => within(roundNumbers(axis.log, low, high), low, high) : undefined;
+      : axis.log ? (u, i, low, high) => logTicks(axis.log, low, high,
+        (upright ? u.bbox.height : u.bbox.width) / devicePixelRatio, upright ? 18 : 40) : undefined;
     return {
       scale, side, size, label: axis.label, labelSize: axis.label ? 20 : 0, labelGap: 0, labelFont: FONT, font: FONT,
-      stroke: soft, grid: color, ticks: { ...color, size: 5 }, gap: 4, space: upright ? 32 : 45,
+      stroke: soft, grid: color, ticks: { ...color, size: 5 }, gap: 4, space: upright ? 26 : 45,
       filter: (u, ticks) => ticks, values: (u, ticks) => ticks.map(number), ...(splits && { splits }),
-      ...(axis.whole && { incrs: WHOLE }), ...own,
+      incrs: axis.whole ? WHOLE : ROUND, ...own,
     };
   }
 
@@ -234,9 +245,14 @@ const Charts = (() => {
     watcher.observe(place);
     draw(place);
   }
+  /* Show the charts of a page, whose figures hold them as JSON. */
+  function showAll() {
+    for (const figure of document.querySelectorAll("figure.chart"))
+      show(figure.querySelector(".plot"), JSON.parse(figure.querySelector("script").textContent));
+  }
   const watcher = new ResizeObserver(entries => { for (const entry of entries) if (entry.target.chart) draw(entry.target); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const place of document.querySelectorAll(".plot")) if (place.plot) { clear(place); draw(place); }
   });
-  return { show, draw, clear };
+  return { show, showAll, draw, clear };
 })();

@@ -19,8 +19,7 @@ tabs.forEach((tab, k) => {
 function follow() { show(tabs.find(t => "#" + t.id === location.hash) || tabs[0], false); }
 addEventListener("hashchange", follow);
 follow();
-for (const figure of document.querySelectorAll("figure.chart"))
-  Charts.show(figure.querySelector(".plot"), JSON.parse(figure.querySelector("script").textContent));
+Charts.showAll();
 // A printed page has no tabs, so all charts must be drawn.
 addEventListener("beforeprint", () => {
   for (const panel of document.querySelectorAll("[role=tabpanel]")) panel.hidden = false;

@@ -44,12 +44,19 @@ function table(where, head, rows) {
   $(where).replaceChildren(t);
 }
 
-function draw(finished) {
+function describe(state, done) {
+  const round = `round ${done} of ${about.rounds}`;
+  if (state === "finished") return `finished after ${done} rounds`;
+  if (state === "stopped") return `stopped ${done ? `after ${round}` : "in its first round"}; resume with: ${about.resume}`;
+  return done ? `running: ${round} is done` : "running: the first round is not done yet";
+}
+
+function draw(state) {
   const played = run.clients.flat(), last = run.rounds.at(-1);
   const done = run.rounds.length;
   $("progress").max = about.rounds; $("progress").value = done;
-  $("state").textContent = finished ? `finished after ${done} rounds` : done ? `running: round ${done} of ${about.rounds} is done`
-    : "waiting for the first round to end";
+  $("state").textContent = describe(state, done);
+  $("state").className = state;
   const latest = run.clients.map(e => e.slice(-SMOOTH)).filter(e => e.length);
   const mean = latest.length ? latest.map(e => e.reduce((s, x) => s + x.return, 0) / e.length).reduce((s, x) => s + x, 0) / latest.length : NaN;
   const steps = played.reduce((s, e) => s + e.length, 0), took = run.rounds.reduce((s, r) => s + r.seconds, 0);
@@ -77,6 +84,7 @@ async function replay(version) {
   const want = version && `${version} ${$("client").value}`;
   if (!want || want === shownFor) return;
   shownFor = want;
+  $("shown").textContent = "a replay is being made …";
   const answer = await fetch(`/replay.gif?client=${$("client").value}&of=${encodeURIComponent(version)}`);
   if (!answer.ok) { $("shown").textContent = `no replay: ${await answer.text()}`; $("replay").hidden = true; return; }
   const old = $("replay").src;
@@ -95,10 +103,10 @@ async function ask() {
       run.rounds.push(...news.rounds);
       const more = news.metrics !== at[0] || news.roundsAt !== at[1];
       at = [news.metrics, news.roundsAt];
-      draw(news.finished);
+      draw(news.state);
       if (!$("client").matches(":focus")) replay(news.replay).catch(() => { shownFor = ""; });
       $("client").onchange = () => replay(news.replay);
-      pause = more ? 500 : news.finished ? 5000 : 1000;
+      pause = more ? 500 : news.state === "finished" ? 5000 : 1000;
     }
     failures = 0;
   } catch (error) {

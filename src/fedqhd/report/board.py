@@ -12,8 +12,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from fedqhd.engines import cores
 from fedqhd.report.terminal import Screen, clock
-from fedqhd.studies.pool import Job, Watcher
+from fedqhd.studies import pool
+from fedqhd.studies.pool import Job, JobSeries, Watcher
 
 EVERY = 60.0
 """Seconds between two lines of progress if the output is not a terminal."""
@@ -106,3 +108,22 @@ class Board(Screen, Watcher):
             self.live.update(Group(Text(line), table))
         else:
             self.say(line)
+
+
+def run_all_series(all_series: Iterable[JobSeries], total: int, workers: int, console: Console) -> int:
+    """Make all runs, show their progress, and return how many failed.
+
+    Args:
+        all_series: The series of jobs.
+        total: The largest number of runs in them.
+        workers: How many runs are made at a time; 0 for one per core.
+        console: Where to show the progress.
+    """
+    workers = workers or cores()
+    try:
+        with Board(console, total, workers) as board:
+            pool.run(all_series, workers, board)
+    except KeyboardInterrupt as stop:
+        stop.add_note("; the same command continues every run from its last round")
+        raise
+    return board.fails
