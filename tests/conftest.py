@@ -131,11 +131,11 @@ def same(a, b):
 
 def interrupt_after(monkeypatch, rounds):
     """Interrupt every run, as Ctrl-C does, when so many rounds are done."""
-    append_round = runs.rounds_file.append_round
+    append_round = runs.rounds_log.append_round
 
     def stop(folder, k, *others):
         append_round(folder, k, *others)
         if k == rounds - 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs.rounds_file, "append_round", stop)
+    monkeypatch.setattr(runs.rounds_log, "append_round", stop)

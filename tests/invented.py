@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
+from fedqhd.runs.config import resolve
 from fedqhd.studies import registry, store
 from fedqhd.studies.catalogue.main import main_row
 from fedqhd.studies.presets import cells
@@ -37,4 +39,28 @@ def write_results(folder):
     ]  # fmt: skip
     for name, rows in (("main", records), ("curves", curves)):
         store.write(folder, registry.study(name), rows)
+    return folder
+
+
+def write_run(folder, returns, greedy, **settings):
+    """A finished run with these settings, whose clients had these returns (clients, episodes)."""
+    given = {"clients": len(returns), "episodes": len(returns[0]), "out": str(folder)}
+    config = resolve({}, preset="plain", shared={**settings, **given})
+    rows = [{"round": 0, "client": i, "episode": k, "return": float(y), "length": 1, "epsilon": 0.1}
+            for i, row in enumerate(returns) for k, y in enumerate(row)]  # fmt: skip
+    final = [sum(row) / len(row) for row in returns]
+    summary = {"env": config.env, "method": config.method, "setting": config.setting, "seed": config.seed,
+               "clients": config.clients, "episodes": config.episodes, "final_return": sum(final) / len(final),
+               "greedy_return": greedy}  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(config.to_toml())
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def write_group(folder, finals, greedies=None, clients=2, episodes=4, **settings):
+    """A run for each final return, with seeds 0, 1, ...; each client has the same return in every episode."""
+    for seed, (final, greedy) in enumerate(zip(finals, greedies or finals, strict=True)):
+        write_run(folder / f"seed-{seed}", [[final] * episodes] * clients, greedy, seed=seed, **settings)
     return folder

@@ -202,3 +202,26 @@ def fails(n, D):
 def plain_mean(P):
     """A rule of aggregation."""
     return P.mean(axis=0)
+
+
+class Screen(Corridor):
+    """A Corridor that shows a picture of the size of Atari's, and remembers that it was played."""
+
+    observation_space = Box(0, 255, (210, 160, 3), np.uint8)
+    played = False
+
+    def reset(self, **kwargs):
+        type(self).played = True
+        return np.zeros((210, 160, 3), np.uint8), super().reset(**kwargs)[1]
+
+
+class TwoRewards(Corridor):
+    """A reward for each of two goals."""
+
+    def step(self, action):
+        x, r, *rest = super().step(action)
+        return x, np.array([r, -r]), *rest
+
+
+def failing_rule(P):
+    raise ZeroDivisionError("nobody is left")
