@@ -47,7 +47,7 @@ test-slow: setup-all
 	$(BIN)/pytest -n 2 -m slow
 
 test-federation: setup-all
-	$(BIN)/pytest -n 3 -m federation
+	$(BIN)/pytest -n 3 -m federation tests/deploy tests/engines tests/test_bits.py
 
 lint: setup-all
 	$(BIN)/ruff check .

@@ -1,10 +1,8 @@
 """Train five clients with different encoders and use the policy of one of them."""
 
-import gymnasium
-
 import fedqhd
 
-summary = fedqhd.train(
+run = fedqhd.train(
     env="CartPole-v1",
     setting="heterogeneous",
     dims=[200, 300, 400],
@@ -12,13 +10,13 @@ summary = fedqhd.train(
     round_episodes=10,
     out="runs/example",
 )
-policy = fedqhd.load_policy(summary["out"], client=0)
+policy = run.policy(client=0)
 
-env = gymnasium.make("CartPole-v1")
+env = policy.make_env()  # with the action_repeat of training
 obs, _ = env.reset(seed=0)
 total, done = 0.0, False
 while not done:
     action, _ = policy.predict(obs)
     obs, reward, terminated, truncated, _ = env.step(action)
     total, done = total + float(reward), terminated or truncated
-print(f"final return {summary['final_return']:.1f}; this episode {total:.0f}")
+print(f"final return {run['final_return']:.1f}; this episode {total:.0f}")
