@@ -15,7 +15,8 @@ pytest.importorskip("flwr")
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.client import site
-from fedqhd.deploy.programs import is_loopback, parse_address, start, stop
+from fedqhd.deploy.commands import follow
+from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting
 from fedqhd.deploy.superlink import guarded
 from fedqhd.envs.public import make_public
@@ -252,3 +253,18 @@ def test_stopping_a_program_ends_its_children_in_other_sessions_too(tmp_path):
     pids = [program.pid, *(int(program.stdout.readline()) for _ in range(2))]
     stop(program)
     assert all(gone_pid(pid, 1.0) for pid in pids)
+
+
+def test_a_child_of_the_last_program_cannot_hide_what_the_next_one_logs(tmp_path):
+    path = tmp_path / "node.log"
+    with open_log(path) as old:
+        old.write("a long line of a program that has ended, but not its child\n")
+        old.flush()
+        with open_log(path) as new:
+            program = subprocess.Popen([sys.executable, "-c", "print(input(), flush=True)"], stdin=subprocess.PIPE,
+                                       stdout=new, text=True)  # fmt: skip
+            lines = follow(path, program)
+            old.write("the child says something, too\n")
+            old.flush()
+            program.communicate("connected")
+            assert list(lines) == ["connected\n"]

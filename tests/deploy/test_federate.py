@@ -247,8 +247,11 @@ def test_a_server_killed_in_a_round_goes_on_from_its_last_to_the_same_bits(tmp_p
     fleet.wait_for_episode(1, 10)  # the second of its third round
     kill_tree(server)
     assert not (tmp_path / "run" / "summary.json").exists()
-    said = fleet.serve("--resume").communicate(timeout=PATIENCE)[0]
+    resumed = fleet.serve("--resume")
+    said = resumed.communicate(timeout=PATIENCE)[0]
+    assert resumed.returncode == 0, said
     assert "resumed after round 2" in said
+    assert not fleet.summary()["replies"]["absent"], said
     for client in clients:
         assert "the server is gone; trying again" in client.communicate(timeout=PATIENCE)[0]
     monkey = pytest.MonkeyPatch()

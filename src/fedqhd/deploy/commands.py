@@ -18,7 +18,17 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
 from fedqhd.deploy.keys import ServerKeys, check_certificate, client_keys, server_keys
-from fedqhd.deploy.programs import check_port, free_port, is_listening, is_loopback, parse_address, program, start, stop
+from fedqhd.deploy.programs import (
+    check_port,
+    free_port,
+    is_listening,
+    is_loopback,
+    open_log,
+    parse_address,
+    program,
+    start,
+    stop,
+)
 from fedqhd.deploy.settings import check_client, check_server, resume_command
 from fedqhd.deploy.superlink import register, secured
 from fedqhd.runs.folder import claim, clear
@@ -116,7 +126,7 @@ def serve(
     app, log = write_home(config, home, address, own)
     link = run = None
     try:
-        with (home / "superlink.log").open("w") as superlink_log, (home / "flwr.log").open("w") as flwr_log:
+        with open_log(home / "superlink.log") as superlink_log, open_log(home / "flwr.log") as flwr_log:
             secure = secured(own) if own else ["--insecure"]
             link = start([*SUPERLINK, *secure, "--host", host, "--port", str(port)], home, superlink_log)
             wait_for(link, here, port, home)
@@ -244,7 +254,7 @@ def join(
             "--port", str(port or free_port()), "--node-config", str(home / "node.toml"),
         ]  # fmt: skip
         try:
-            with (home / "node.log").open("w") as log:
+            with open_log(home / "node.log") as log:
                 supernode = start(command, home, log)
             for line in follow(home / "node.log", supernode):
                 done = done or relay_line(line, client, state_dir)

@@ -63,6 +63,16 @@ def start(
     )  # fmt: skip
 
 
+def open_log(path: Path) -> IO[str]:
+    """Open a new, empty log for a program.
+
+    Children of the program that wrote the last log may live a moment longer. They keep writing to the old file; in the
+    new one they would leave a gap behind which a reader misses what the new program writes.
+    """
+    path.unlink(missing_ok=True)
+    return path.open("a")
+
+
 def stop(program: subprocess.Popen[str] | None) -> None:
     """Stop a program and every process that came of it, also those in sessions of their own; None does nothing."""
     if program is None:
