@@ -15,6 +15,8 @@ from fedqhd.ui.cli import make_parser
 
 ROOT = Path(__file__).parent.parent
 BESIDE = InclusionLevel.NOT_IN_NAV
+COLUMNS = 76
+"""The characters in a line of --help, as many as the page has room for."""
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./([^)]*)\)")
 
 
@@ -45,12 +47,16 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
 def commands() -> str:
     """Return the page with the --help of every command."""
     parser = make_parser(["train"])
-    (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     parts = ["# Commands\n", "Every setting of `train` is also a key of a TOML file (`--config`), with `_` for `-`.\n"]
-    for name, sub in subparsers.choices.items():
-        sub.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=100)
-        parts.append(f"## fedqhd {name}\n\n```text\n{sub.format_help()}```\n")
+    for sub in (leaf for command in subcommands(parser) for leaf in subcommands(command) or [command]):
+        sub.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=COLUMNS)
+        parts.append(f"## {sub.prog}\n\n```text\n{sub.format_help()}```\n")
     return "\n".join(parts)
+
+
+def subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Return the parsers of the commands that a parser has."""
+    return [sub for a in parser._actions if isinstance(a, argparse._SubParsersAction) for sub in a.choices.values()]
 
 
 def notebook_page(path: Path) -> tuple[str, dict[str, bytes]]:

@@ -30,7 +30,7 @@ def site(tmp_path_factory):
 
 def test_the_site_has_the_commands_and_the_reference(site):
     commands = (site / "commands" / "index.html").read_text()
-    for word in ("fedqhd train", "fedqhd watch", "--anchor-source"):
+    for word in ("fedqhd train", "fedqhd watch", "fedqhd federate client", "--anchor-source"):
         assert word in commands
     reference = (site / "reference" / "index.html").read_text()
     for name in REFERENCE:

@@ -30,7 +30,7 @@ NOT_RUN = {
     ("install", "uvx --from . fedqhd train"): NETWORK,
     ("install", "pipx run --spec . fedqhd train"): NETWORK,
     ("tutorial", "python3 -m venv .venv"): "nothing can be installed into it: that " + NETWORK,
-    ("tutorial", ".venv/bin/pip install fedqhd"): NETWORK,
+    ("tutorial", ".venv/bin/pip install ."): NETWORK,
     ("reproduce", "fedqhd reproduce tune"): f"{HOURS} tests/studies/test_reproduce.py",
     ("reproduce", "fedqhd reproduce all"): f"{HOURS} tests/studies/test_reproduce.py, one study at a time",
     (

@@ -193,6 +193,8 @@ def test_every_setting_is_a_flag():
     text = fedqhd("train", "--help").stdout
     for name in FIELDS:
         assert f"--{name.replace('_', '-')} " in text
+    assert "Settings:" not in text  # every group has a title, none the name of its class
+    assert len(text.partition("\n\n")[0].splitlines()) <= 2  # the usage does not repeat every flag
 
 
 def test_help_is_light():

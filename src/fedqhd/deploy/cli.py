@@ -24,6 +24,7 @@ def add_federate(commands: Any, add_settings: Callable[[argparse.ArgumentParser]
 
     server = parts.add_parser(
         "server", help="serve a federation", allow_abbrev=False,
+        usage="fedqhd federate server [--config FILE] [--keys FOLDER] [--SETTING VALUE ...]",
         description="Serve a federation of --clients clients, which join with 'fedqhd federate client'. The settings "
         "are those of 'fedqhd train'; settings of how a client learns belong in the client's own file.",
     )  # fmt: skip

@@ -19,7 +19,7 @@ def add_gap(commands: Any, add_settings: Callable[[argparse.ArgumentParser], Non
     """
     gap = commands.add_parser(
         "gap", help="measure what federation cost the clients of a finished run, or give advice before a run",
-        allow_abbrev=False,
+        allow_abbrev=False, usage="fedqhd gap RUN | fedqhd gap --advise [RUN] [--config FILE] [--SETTING VALUE ...]",
         description="Measure what the last exchange of RUN cost each client, and why. With --advise, say before "
         "training whether the anchors and the ridge parameter suit the given settings; the advice is based on the "
         "teacher of RUN or, without RUN, of a short pilot run. Settings are given as for train.",

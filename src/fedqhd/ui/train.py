@@ -21,6 +21,7 @@ def add_train(commands: Any, add_settings: Callable[[argparse.ArgumentParser], N
     """
     train = commands.add_parser(
         "train", help="train a federation", allow_abbrev=False,
+        usage="fedqhd train [--config FILE] [--preset NAME] [--SETTING VALUE ...]",
         description="Train a federation. Defaults are shown in brackets. A preset overrides the defaults, --config "
         "overrides the preset, and flags override everything. A flag that has no effect on the chosen method is an "
         "error.",

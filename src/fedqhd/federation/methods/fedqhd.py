@@ -28,6 +28,8 @@ from fedqhd.federation.terms import Terms
 class FedQHDSettings(LearnerSettings):
     """The settings of `method=fedqhd` itself."""
 
+    title: ClassVar[str] = "mixed federations"
+
     agents: tuple[str, ...] = setting(
         (), "agents of the clients, cycled, e.g. qhd dqn:64 dqn:128x128 module:Class (default: qhd for all)"
     )
