@@ -70,26 +70,27 @@ def test_what_the_server_sees_of_a_client_says_nothing_about_its_values(tmp_path
         assert sent.max() > 2**30
 
 
+def drop_out(engine, monkeypatch):
+    """Client 2 answers nothing from its masked reply on."""
+    pull = Faulty.pull_messages
+
+    def losing(self, ids):
+        for reply in self._replies.values():
+            records = reply.content.config_records.get(RECORD_KEY_CONFIGS, {})
+            if self.client(reply) == 2 and Key.MASKED_PARAMETERS in records:
+                engine.grid.lost = {2}
+        return pull(self, ids)
+
+    monkeypatch.setattr(Faulty, "pull_messages", losing)
+
+
 def test_a_client_that_drops_out_behind_its_keys_is_left_out_of_the_mean(tmp_path, monkeypatch, caplog):
     config, engine, world, server = masked_engine(tmp_path, monkeypatch, setting="heterogeneous")
     engine.patience = Patience(quorum=0.5, grace=0.2, poll=0.02)
     clients, _ = build(config)
     due = np.mean([c.round(world.federation, None, 3).payload["Q"] for c in clients if c.index != 2], axis=0)
 
-    def lose(client, answer):
-        records = answer.content.config_records.get(RECORD_KEY_CONFIGS, {})
-        if client == 2 and Key.MASKED_PARAMETERS in records:
-            engine.grid.lost = {2}
-        return answer
-
-    pull = Faulty.pull_messages
-
-    def losing(self, ids):
-        for reply in self._replies.values():
-            lose(self.client(reply), reply)
-        return pull(self, ids)
-
-    monkeypatch.setattr(Faulty, "pull_messages", losing)
+    drop_out(engine, monkeypatch)
     _, replies, teacher, _ = next(run_rounds(engine, world.federation, plan_rounds(3, 3), server=server))
     assert [r.client for r in replies] == [0, 1, 3]
     assert np.abs(teacher["Q"] - due).max() <= STEP * (1 + 1e-3)
@@ -157,3 +158,34 @@ def test_values_beyond_the_range_are_refused_and_not_cut(tmp_path, monkeypatch, 
 def test_what_masks_exclude_is_said(settings, sentence):
     with pytest.raises(FedQHDError, match=sentence):
         resolve({**SECURE, **settings})
+
+
+def test_a_mean_of_two_is_never_unmasked(tmp_path, monkeypatch):
+    """Of three clients one drops out; either of the others could subtract its own reply from the mean."""
+    _, engine, _, server = masked_engine(tmp_path, monkeypatch, setting="heterogeneous", clients=3)
+    engine.patience = Patience(quorum=0.5, grace=0.2, poll=0.02)
+
+    drop_out(engine, monkeypatch)
+    assert engine.round(None, 2) == []
+    assert server.counts["absent/0/masked"] == 1
+
+
+def test_a_server_that_would_unmask_two_is_refused_by_the_clients(tmp_path, monkeypatch):
+    _, engine, _, _ = masked_engine(tmp_path, monkeypatch, setting="heterogeneous", clients=4)
+    monkeypatch.setattr("fedqhd.engines.flower.masked.SECURE_CLIENTS", 2)
+    monkeypatch.setattr("fedqhd.engines.flower.masked.THRESHOLD", 0.5)
+    push = engine.grid.push_messages
+
+    def greedy(messages):
+        """Ask as a server without our limit would, of clients that have it."""
+        with monkeypatch.context() as clients:
+            clients.setattr("fedqhd.engines.flower.masked.SECURE_CLIENTS", 3)
+            ids = push(messages)
+        refusals.extend(reply.error.reason for reply in engine.grid._replies.values())
+        return ids
+
+    refusals = []
+    engine.grid.push_messages = greedy
+    assert engine.round(None, 2) == []
+    assert len(refusals) == 4
+    assert all("the server would unmask the sum of 2 replies" in why for why in refusals)

@@ -180,6 +180,16 @@ class Reply(NamedTuple):
     fingerprint: str
     seconds: Mapping[str, float]
 
+    def note(self) -> list[Any]:
+        """Return all but the payload as JSON values, from which `from_note` makes the reply again."""
+        return list(self._replace(payload={}, seconds=dict(self.seconds)))
+
+    @classmethod
+    def from_note(cls, note: Sequence[Any], payload: Payload) -> Reply:
+        """Return the reply with this note and this payload."""
+        client, _, weight, steps, episodes, fingerprint, seconds = note
+        return cls(client, payload, weight, steps, tuple(Episode(*e) for e in episodes), fingerprint, seconds)
+
 
 def weight_due(share: float | None, steps: int) -> float:
     """Return the weight pi that a reply must have, before weights are normalised.

@@ -55,6 +55,14 @@ def add_federate(commands: Any, add_settings: Callable[[argparse.ArgumentParser]
     client.add_argument("--keys", default="", metavar="FOLDER", help="the client's keys; required outside loopback")
     client.add_argument("--insecure", action="store_true", help=insecure)
     client.add_argument("--port", type=int, default=0, help="port on loopback for its own programs (any free port)")
+    client.add_argument(
+        "--epsilon", type=float, default=None,
+        help="largest epsilon that all its answers may spend; then it refuses to answer (default: no limit)",
+    )  # fmt: skip
+    client.add_argument(
+        "--encoder-seed", type=int, default=None, metavar="SEED",
+        help="seed of its encoder, for reproducible runs (default: a random one, which stays in --state-dir)",
+    )  # fmt: skip
 
     keys = parts.add_parser(
         "keys", help="make the keys of a federation", allow_abbrev=False,
@@ -89,7 +97,8 @@ def run_federate(args: argparse.Namespace, settings: Callable[[], Config]) -> No
         return
     security = {"keys": Path(args.keys) if args.keys else None, "insecure": args.insecure}
     if args.part == "client":
-        join(args.server, args.client, Path(args.state_dir), args.config, args.port, **security)
+        own = {"epsilon": args.epsilon, "encoder_seed": args.encoder_seed}
+        join(args.server, args.client, Path(args.state_dir), args.config, args.port, **security, **own)
         return
     config = settings()
     waits = Waits(args.wait, args.quorum, args.grace, args.limit)

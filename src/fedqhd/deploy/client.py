@@ -1,12 +1,15 @@
 """The client's program, `fedqhd.deploy.client:app`, which a SuperNode starts for every message.
 
 The node-config holds the number of the client (partition-id), the folder of its state (state-dir) and, optionally, the
-file of its own settings (config).
+file of its own settings (config), the seed of its encoder (encoder-seed) and its privacy budget (epsilon).
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import os
+import secrets
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +21,9 @@ from flwr.app import Context
 from fedqhd.agents.client import LocalClient
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import damaged, write_failed
 from fedqhd.deploy.settings import client_settings
+from fedqhd.engines.flower.account import Account
 from fedqhd.engines.flower.client import Site, make_client_app
 from fedqhd.envs.make import spaces_of
 from fedqhd.envs.public import Public, make_public
@@ -28,6 +33,9 @@ from fedqhd.runs.outcome import evaluate, measure
 from fedqhd.runs.private import secure_range
 
 log = logging.getLogger("fedqhd")
+
+ENCODER_SEED = "encoder-seed"
+"""The file in a client's folder that holds the seed of its encoder."""
 
 
 def open_site(context: Context, greeting: Mapping[str, Any]) -> Site:
@@ -55,6 +63,8 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
     index, home = int(node["partition-id"]), Path(node["state-dir"])
     c, shared = client_settings(greeting, str(node.get("config", "")))
     c = c.replace(out=str(home))
+    if c.setting == "heterogeneous":
+        c = c.replace(encoder_seed=encoder_seed(home, node.get("encoder-seed")))
     if not 0 <= index < c.clients:
         raise FedQHDError(f"partition-id={index} is not possible: the server has clients 0 to {c.clients - 1}")
     check_environment(c, [index])
@@ -73,8 +83,42 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         measure=partial(measure, c, public.scaler),
         close=partial(close, c, public.scaler),
         uplink=c.get("uplink", "full"),
+        account=open_account(c, home, float(node.get("epsilon", math.inf))),
         secure_range=secure_range(c),
     )
+
+
+def encoder_seed(home: Path, given: Any) -> int:
+    """Return the seed of a client's own encoder: the one `given`, or a random one that stays in its folder.
+
+    From the run's seed, which the server knows, it could draw the encoder again and read more from the replies.
+    """
+    if given is not None:
+        return int(given)
+    path = home / ENCODER_SEED
+    try:
+        if not path.exists():
+            home.mkdir(parents=True, exist_ok=True)
+            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as f:
+                f.write(f"{secrets.randbits(128)}\n")
+        return int(path.read_text())
+    except OSError as error:
+        raise write_failed(path, error) from error
+    except ValueError as error:
+        raise damaged(path, "it holds no seed") from error
+
+
+def open_account(c: Config, home: Path, budget: float) -> Account | None:
+    """Return the privacy account of a client; None without differential privacy.
+
+    Raises:
+        FedQHDError: If the client has a budget, but the server has no differential privacy.
+    """
+    if c.get("dp_clip"):
+        return Account(home / "privacy", c.dp_noise, c.dp_delta, budget)
+    if math.isfinite(budget):
+        raise FedQHDError(f"epsilon={budget:g} needs differential privacy, but the server has dp_clip=0")
+    return None
 
 
 def check_spaces(c: Config, server_env: str, public: Public) -> None:

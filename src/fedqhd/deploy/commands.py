@@ -213,6 +213,8 @@ def join(
     port: int = 0,
     keys: Path | None = None,
     insecure: bool = False,
+    epsilon: float | None = None,
+    encoder_seed: int | None = None,
 ) -> None:
     """Take part in a federation until the client's model is trained.
 
@@ -226,6 +228,8 @@ def join(
         port: The port on loopback for its own programs; 0 takes any free port.
         keys: The folder of the client's keys; None uses neither keys nor encryption.
         insecure: Whether to allow a server on another machine without keys.
+        epsilon: The largest epsilon that its answers may spend in all; None sets no limit.
+        encoder_seed: The seed of its encoder; None draws one that only the client knows.
 
     Raises:
         FedQHDError: If the arguments do not allow it, or if the server refuses the client for GIVE_UP seconds.
@@ -237,10 +241,14 @@ def join(
     if client < 0:
         raise FedQHDError(f"client={client} is not possible: clients are numbered from 0")
     home = (state_dir / "flower").absolute()
-    node = {"partition-id": client, "state-dir": str(state_dir.absolute())}
-    if file:
-        node["config"] = str(Path(file).absolute())
-    write_bytes(home / "node.toml", tomli_w.dumps(node).encode())
+    for name, value in (("epsilon", epsilon), ("encoder_seed", encoder_seed)):
+        if value is not None and not value >= 0:
+            raise FedQHDError(f"{name}={value} is not possible: it must be at least 0")
+    node = {
+        "partition-id": client, "state-dir": str(state_dir.absolute()),
+        "config": str(Path(file).absolute()) if file else None, "epsilon": epsilon, "encoder-seed": encoder_seed,
+    }  # fmt: skip
+    write_bytes(home / "node.toml", tomli_w.dumps({k: v for k, v in node.items() if v is not None}).encode())
     if port:
         check_port("127.0.0.1", port)
     safe = ["--root-certificates", str(own.ca), "--auth-supernode-private-key", str(own.key)] if own else ["--insecure"]

@@ -69,7 +69,9 @@ def encoder_of(c: Config, client: int, states: Array, pooled: bool = False) -> B
         pooled: Whether this is the single agent of an oracle, which has the largest D_i, and sigma as it is set.
     """
     shared = c.setting == "homogeneous"
-    generator = rng.generator(c.seed, rng.PUBLIC if shared else client, "encoder")
+    # A client of its own on the network has a seed that only it knows, so that nobody can draw its encoder again.
+    seed = c.seed if shared else c.get("encoder_seed", c.seed)
+    generator = rng.generator(seed, rng.PUBLIC if shared else client, "encoder")
     sigma = c.sigma if shared or pooled else c.sigma * generator.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
     name = c.encoder[0 if shared or pooled else client % len(c.encoder)]
     return draw_encoder(name, states.shape[1], dimension(c, client, pooled), sigma, generator, states)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedqhd.core import rng
-from fedqhd.core.protocols import Episode, Expected, Payload, Reply, under
+from fedqhd.core.protocols import Expected, Payload, Reply, under
 from fedqhd.federation.aggregate import MEAN, Rule
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.validate import Participant, Refused, check_reply
@@ -152,13 +152,9 @@ class Server:
     def state(self) -> tuple[Payload, dict[str, Any]]:
         """Return what a checkpoint stores of the server: the arrays of pending replies, and a JSON-compatible note."""
         arrays = {f"{i}/{name}": v for i, r in enumerate(self.pending) for name, v in r.payload.items()}
-        pending = [r._replace(payload={}, seconds=dict(r.seconds)) for r in self.pending]
-        return arrays, {"counts": dict(self.counts), "pending": pending}
+        return arrays, {"counts": dict(self.counts), "pending": [r.note() for r in self.pending]}
 
     def restore(self, arrays: Payload, note: Mapping[str, Any]) -> None:
         """Restore the server from what `state` returned."""
         self.counts = Counter(note["counts"])
-        self.pending = []
-        for i, (client, _, weight, steps, episodes, fingerprint, seconds) in enumerate(note["pending"]):
-            played = tuple(Episode(*e) for e in episodes)
-            self.pending.append(Reply(client, under(arrays, f"{i}/"), weight, steps, played, fingerprint, seconds))
+        self.pending = [Reply.from_note(old, under(arrays, f"{i}/")) for i, old in enumerate(note["pending"])]

@@ -16,6 +16,7 @@ from fedqhd.agents.client import LocalClient, Measure, measure_nothing
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, number_of, read_checkpoint, write_checkpoint
 from fedqhd.core.protocols import Federation
+from fedqhd.engines.flower.account import Account
 from fedqhd.engines.flower.masked import is_masked, mask, write_masked
 from fedqhd.engines.flower.records import (
     ABOUT,
@@ -53,6 +54,8 @@ class Site(NamedTuple):
     """Saves and evaluates the trained client on its own machine; None if the server can do so."""
     uplink: str = "full"
     """The number format to which its federation rounds reports, and in which they are sent."""
+    account: Account | None = None
+    """What it has answered with differential privacy; None without it, or if the noise is that of an experiment."""
     secure_range: float | None = None
     """The largest absolute value in its replies with secure aggregation; it then answers only masked orders. None
     without secure aggregation."""
@@ -81,10 +84,16 @@ def make_client_app(open_site: OpenSite) -> ClientApp:
                 raise FedQHDError(
                     "the server and this client disagree on whether replies are masked: give both the same secure="
                 )
+            if site.account:
+                site.account.check(order)
             reply = site.client.round(site.federation(order.terms), order.teacher, order.episodes)
+            if site.account:
+                reply = site.account.settle(order, reply)
             save(site, order)
         returns = [episode.ret for episode in reply.episodes]
         log.info("client %d: exchange %d, mean return %.1f", reply.client, order.exchange, sum(returns) / len(returns))
+        if site.account:
+            log.info("client %d: %s", reply.client, site.account)
         cpu = process_time() - began
         if site.secure_range is not None:
             return Message(write_masked(reply, cpu, site.secure_range), reply_to=message)

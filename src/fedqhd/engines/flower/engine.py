@@ -31,6 +31,7 @@ from fedqhd.engines.flower.records import (
 )
 from fedqhd.federation import Participant, Terms
 from fedqhd.federation.validate import Refused
+from fedqhd.federation.wrappers.settings import SECURE_CLIENTS
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -230,6 +231,10 @@ class FlowerEngine:
 
     def _masked(self, questions: Mapping[int, Message], secure_range: float) -> list[Reply]:
         """Return replies that all carry the mean in place of their own arrays, so that their mean is the same."""
+        if len(questions) < SECURE_CLIENTS:  # the mean would tell a client too much about the others
+            for client in questions:
+                self.on_absent(client, "masked", f"secure aggregation needs {SECURE_CLIENTS} clients in a round")
+            return []
         answers, mean = masked.exchange(self._mailbox, self.patience, questions, secure_range)
         self._miss(questions.keys() - answers.keys())
         replies = self._read_all(answers)

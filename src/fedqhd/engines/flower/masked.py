@@ -14,19 +14,21 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
-from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
+from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS, Key
 from flwr.serverapp import Grid
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Payload, Reply
 from fedqhd.engines.flower.grid import Mailbox, Patience
 from fedqhd.engines.flower.records import ABOUT, METRICS, placeholders, shapes, write_reply
+from fedqhd.federation.wrappers.settings import SECURE_CLIENTS
 from fedqhd.federation.wrappers.uplink import as_real
 
 log = logging.getLogger(__name__)
 
 THRESHOLD = 0.6
-"""The share of the clients whose cooperation is needed to unmask anything, be it the mean or a single reply."""
+"""The share of the clients whose cooperation is needed to unmask anything, be it the mean or a single reply. These are
+never fewer than SECURE_CLIENTS."""
 COLLECTED = 2
 """The index of the stage in which masked replies arrive. The stages before it exchange keys and their shares, the stage
 after it unmasks the sum."""
@@ -41,9 +43,23 @@ def mask(message: Message, context: Context, call_next: ClientAppCallable) -> Me
     """Run a client's part of the protocol in masked rounds; a mod of the ClientApp."""
     if not is_masked(message.content):
         return call_next(message, context)
+    check_threshold(message.content)
     from flwr.client.mod import secaggplus_mod  # it loads cryptography, which other rounds do not need
 
     return secaggplus_mod(message, context, call_next)
+
+
+def check_threshold(content: RecordDict) -> None:
+    """Raise FedQHDError if the server wants to unmask the sum of fewer than SECURE_CLIENTS replies.
+
+    Its first message names the threshold, and the protocol holds every client to it from then on.
+    """
+    threshold = content.config_records[RECORD_KEY_CONFIGS].get(Key.THRESHOLD, SECURE_CLIENTS)
+    if not isinstance(threshold, int) or threshold < SECURE_CLIENTS:
+        raise FedQHDError(
+            f"the server would unmask the sum of {threshold!r:.20} replies, but at least {SECURE_CLIENTS} are needed "
+            "to hide each of them"
+        )
 
 
 def write_masked(reply: Reply, cpu: float, secure_range: float) -> RecordDict:
@@ -130,7 +146,8 @@ def exchange(
     """
     from flwr.server import LegacyContext
     from flwr.server.workflow import SecAggPlusWorkflow
-    from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD, Key
+    from flwr.server.workflow.constant import MAIN_CONFIGS_RECORD, MAIN_PARAMS_RECORD
+    from flwr.server.workflow.constant import Key as ContextKey
 
     class Workflow(SecAggPlusWorkflow):
         def setup_stage(self, grid: Grid, context: LegacyContext, state: Any) -> bool:
@@ -144,14 +161,15 @@ def exchange(
     who = {question.metadata.dst_node_id: client for client, question in questions.items()}
     plan, courier = Plan(who), Courier(mailbox, patience)
     records: dict[str, Any] = {
-        MAIN_CONFIGS_RECORD: ConfigRecord({Key.CURRENT_ROUND: 1}),
+        MAIN_CONFIGS_RECORD: ConfigRecord({ContextKey.CURRENT_ROUND: 1}),
         MAIN_PARAMS_RECORD: ArrayRecord(),
     }
     context = LegacyContext(Context(0, 0, {}, RecordDict(records), {}), strategy=cast(Any, plan))
     mean = None
     try:
         # All clients have weight 1. The default quantisation leaves room for the sum of a thousand clients.
-        Workflow(1.0, THRESHOLD, max_weight=1.0, clipping_range=secure_range)(cast(Grid, courier), context)
+        needed = max(THRESHOLD, SECURE_CLIENTS / len(questions))
+        Workflow(1.0, needed, max_weight=1.0, clipping_range=secure_range)(cast(Grid, courier), context)
         mean = None if plan.mean is None else unmasked(plan.mean, courier.stages[COLLECTED].values())
     except Exception as error:  # clients may have sent anything, and nobody can tell who sent what
         log.warning("the masked replies cannot be added up (%s: %s)", type(error).__name__, error)
