@@ -15,6 +15,7 @@ from conftest import ROOT, TESTS
 
 pytest.importorskip("flwr")
 
+from fedqhd.deploy.client import ENCODER_SEED
 from fedqhd.deploy.programs import free_port
 from fedqhd.deploy.settings import client_settings, greeting
 from fedqhd.engines import LocalEngine
@@ -30,6 +31,7 @@ from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, rea
 
 pytestmark = pytest.mark.federation
 
+WALK_THROUGH = {"one.toml": "state/one", "two.toml": "state/two"}
 APP = ROOT / "src" / "fedqhd" / "deploy" / "app"
 
 
@@ -68,13 +70,17 @@ def lay_out(folder):
             (folder / name).write_text(text)
 
 
-def in_one_process(folder, files):
-    """The same clients of the same files in one process: metrics, and models beside them."""
+def in_one_process(folder, homes):
+    """The same clients in one process: metrics, and models beside them.
+
+    `homes` has the folder of each client's state by its file; None stands for an encoder of the run's seed.
+    """
     server_config = resolve({"out": str(folder / "one")}, str(folder / "server.toml"))
     clients, configs = [], []
-    for i, file in enumerate(files):
+    for i, (file, home) in enumerate(homes.items()):
         own, shared = client_settings(greeting(server_config), str(folder / file))
-        configs.append(own.replace(out=str(folder / "one")))
+        seed = int((folder / home / ENCODER_SEED).read_text()) if home else own.seed
+        configs.append(own.replace(out=str(folder / "one"), encoder_seed=seed))
         clients.append(make_client(configs[-1], i, make_public(shared)))
     public = make_public(server_config)
     members = [member(client) for client in clients]
@@ -86,7 +92,7 @@ def in_one_process(folder, files):
     for c, client in zip(configs, clients, strict=True):
         evaluate(c, public.scaler, client)
     lines = [json.dumps(row) + "\n" for k, replies, _, _ in history for row in rows(k, replies)]
-    return "".join(lines), [(folder / "one" / "models" / f"client-{i}.npz").read_bytes() for i in range(len(files))]
+    return "".join(lines), [(folder / "one" / "models" / f"client-{i}.npz").read_bytes() for i in range(len(homes))]
 
 
 def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
@@ -100,7 +106,7 @@ def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
         said = process.communicate(timeout=PATIENCE)[0]
         assert process.returncode == 0, said
     assert "results in runs/federation" in said
-    metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
+    metrics, models = in_one_process(tmp_path, WALK_THROUGH)
     assert (tmp_path / "runs/federation/metrics.jsonl").read_text() == metrics
     for i, home in enumerate(("one", "two")):
         assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
@@ -118,7 +124,7 @@ def test_flowers_own_commands_do_the_same(tmp_path, terminals):
     run = terminals(blocks()["flower 4"])
     said = run.communicate(timeout=PATIENCE)[0]
     assert "round 3/3" in said
-    metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
+    metrics, models = in_one_process(tmp_path, WALK_THROUGH)
     assert (tmp_path / "runs/flower/metrics.jsonl").read_text() == metrics
     assert (tmp_path / "state" / "two" / "models" / "client-1.npz").read_bytes() == models[1]
 
@@ -143,7 +149,7 @@ def test_with_keys_the_bits_are_the_same_and_strangers_are_refused(tmp_path, ter
     for process in (*clients, server):
         said = process.communicate(timeout=PATIENCE)[0]
         assert process.returncode == 0, said
-    metrics, models = in_one_process(tmp_path, ["one.toml", "two.toml"])
+    metrics, models = in_one_process(tmp_path, WALK_THROUGH)
     assert (tmp_path / "runs/secure/metrics.jsonl").read_text() == metrics
     for i, home in enumerate(("one", "two")):
         assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
@@ -194,7 +200,8 @@ class Fleet:
     def join(self, i):
         more = {"PYTHONPATH": str(TESTS), "FEDQHD_TEST_EPISODES": str(self.folder / f"episodes-{i}")}
         return self.terminals(
-            f"{FEDQHD} federate client --server 127.0.0.1:{self.port} --client {i} --config c{i}.toml --state-dir s{i}",
+            f"{FEDQHD} federate client --server 127.0.0.1:{self.port} --client {i} --config c{i}.toml --state-dir s{i} "
+            "--encoder-seed 0",
             **more, **self.slow.get(f"c{i}", {}),
         )  # fmt: skip
 
@@ -256,7 +263,7 @@ def test_a_server_killed_in_a_round_goes_on_from_its_last_to_the_same_bits(tmp_p
         assert "the server is gone; trying again" in client.communicate(timeout=PATIENCE)[0]
     monkey = pytest.MonkeyPatch()
     monkey.syspath_prepend(str(TESTS))
-    metrics, models = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
+    metrics, models = in_one_process(tmp_path, {f"c{i}.toml": None for i in range(3)})
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics
     for i in range(3):
         assert (tmp_path / f"s{i}" / "models" / f"client-{i}.npz").read_bytes() == models[i]
@@ -286,7 +293,7 @@ def test_a_client_that_raises_lies_or_falls_silent_cannot_stop_the_rest(tmp_path
 
 def test_masked_replies_over_a_network(tmp_path, terminals):
     fleet = Fleet(tmp_path, terminals, episodes=8)
-    metrics, _ = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
+    metrics, _ = in_one_process(tmp_path, {f"c{i}.toml": None for i in range(3)})
     with (tmp_path / "server.toml").open("a") as f:
         f.write('secure = "secagg+"\n')
     server = fleet.serve()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Transition
 from fedqhd.federation import unwrapped
 from fedqhd.federation.wrappers.accountant import delta_of, epsilon_of
 from fedqhd.federation.wrappers.privacy import Privacy, privatised
@@ -149,3 +150,21 @@ def test_the_command_line_prints_epsilon(tmp_path, capsys):
     assert main([*words.split(), *flags.split(), "--out", str(tmp_path / "run")]) == 0
     epsilon = f"epsilon {epsilon_of(2.0, 2, 1e-5):.3g} at delta 1e-05"
     assert f"differential privacy of W or Q after 2 reports per client: {epsilon}" in capsys.readouterr().out
+
+
+def test_values_at_anchors_tell_where_a_client_has_been_unless_they_are_noised(tmp_path):
+    """A client that has only seen the left half of a corridor has learned nothing of the right one, and it shows."""
+    (client, *_), world = build(tiny(tmp_path, env=CORRIDOR, learner="online", sigma=0.2, dims=[200], **HET))
+    draw = np.random.default_rng(0)
+    for _ in range(2000):
+        s, s_next = draw.uniform(-1, 0, (2, 1)).astype(np.float32)
+        client.agent.observe(Transition(s, int(draw.integers(2)), -0.1, 0.9, s_next))
+    Q = unwrapped(world.federation).report(client, None)["Q"]
+    left = np.asarray(world.public.anchors)[:, 0] < 0
+
+    def contrast(values):
+        return float(np.abs(values[left]).mean() / np.abs(values[~left]).mean())
+
+    assert contrast(Q) > 2
+    noised = privatised({"Q": Q}, None, Privacy(clip=1.0, noise=1.0, seed=0), client=0, episodes=0)["Q"]
+    assert 0.8 < contrast(noised) < 1.25
