@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,8 +24,15 @@ HOLD = (
 )
 
 
-def holding(folder, then="print('holding', flush=True); sys.stdin.read()"):
-    process = start(sys.executable, "-c", HOLD.format(str(folder), then), stdin=subprocess.PIPE)
+NO_LOCKS = """
+import errno, fcntl
+def flock(*args): raise OSError(errno.ENOLCK, "No locks available")
+fcntl.flock = flock
+"""
+
+
+def holding(folder, then="print('holding', flush=True); sys.stdin.read()", before=""):
+    process = start(sys.executable, "-c", before + HOLD.format(str(folder), then), stdin=subprocess.PIPE)
     assert "holding" in process.stdout.readline()
     return process
 
@@ -103,3 +112,45 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FedQHDError, match="file/run"), training(tmp_path / "file" / "run"):
         pass
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """Answer as a file system without locks does, here and in the processes that `holding` starts with NO_LOCKS."""
+    monkeypatch.setattr(alive, "PATIENCE", 0.5)
+
+    def flock(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(alive.fcntl, "flock", flock)
+
+
+def test_without_locks_the_process_that_the_file_names_counts(tmp_path, no_locks):
+    process = holding(tmp_path, before=NO_LOCKS)
+    assert is_training(tmp_path)
+    sentence = rf"is being trained by another process \(number {process.pid} on .+; if it is gone, delete .+lock\)"
+    with pytest.raises(FedQHDError, match=sentence), training(tmp_path):
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not is_training(tmp_path)
+    with training(tmp_path):
+        assert is_training(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_of_many_at_once_one_gets_the_folder(tmp_path, no_locks):
+    """Each one either trains alone or is told who does."""
+    script = "print('holding', flush=True); time.sleep(1.5)"
+    racing = [start(sys.executable, "-c", NO_LOCKS + "import fedqhd.core.alive as a; a.PATIENCE = 1.0\n"
+              + HOLD.format(str(tmp_path), script)) for _ in range(4)]  # fmt: skip
+    said = [process.communicate()[0] for process in racing]
+    assert sum("holding" in text for text in said) == 1
+    assert sum("is being trained by another process" in text for text in said) == 3
+
+
+def test_a_process_on_another_machine_counts_as_alive(tmp_path, no_locks):
+    (tmp_path / alive.NAME).write_text("elsewhere 1 123")
+    assert is_training(tmp_path)
+    (tmp_path / alive.NAME).write_text(f"{socket.gethostname()} {os.getpid()} 123")  # its number is used again
+    assert not is_training(tmp_path)
