@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from fedqhd.runs.config import FIELDS
+from fedqhd.ui.cli import main
 from processes import fedqhd
 
 SMALL = [
@@ -238,3 +239,38 @@ def test_five_lines_of_python(tmp_path):
     action, _ = policy.predict(gymnasium.make("CartPole-v1").reset(seed=0)[0])
     assert action in (0, 1)
     assert (tmp_path / "api" / "curves.png").exists()
+
+
+LONG = 300 * "a"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--out", LONG],
+        ["train", "--resume", "--out", LONG],
+        ["train", "--extend", "3", "--out", LONG],
+        ["train", "--config", LONG],
+        ["evaluate", LONG],
+        ["play", LONG],
+        ["export", LONG, "--format", "c", "--out", "policy.h"],
+        ["watch", LONG, "--port", "0", "--wait", "0"],
+        ["compare", LONG],
+        ["gap", LONG],
+        ["report", "--results", LONG],
+    ],
+    ids=lambda words: " ".join(words).replace(LONG, "LONG"),
+)
+def test_a_name_that_the_file_system_refuses_is_a_mistake_and_no_crash(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("fedqhd: ")
+
+
+def test_a_policy_is_not_written_where_that_is_not_possible(run, tmp_path, capsys):
+    for words in (["export", str(run[0]), "--format", "c", "--out"], ["play", str(run[0]), "--gif"]):
+        for name in (f"{LONG}.gif", "file/policy.gif"):
+            (tmp_path / "file").write_text("")
+            assert main([*words, str(tmp_path / name)]) == 2
+            assert capsys.readouterr().err.startswith("fedqhd: ")

@@ -14,6 +14,7 @@ import mmap
 import os
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -76,7 +77,8 @@ def write_whole(path: str | Path, fill: Callable[[IO[bytes]], Any]) -> None:
         os.replace(part, path)
         sync_folder(path.parent)
     except OSError as error:
-        part.unlink(missing_ok=True)  # also frees the space
+        with suppress(OSError):
+            part.unlink()  # also frees the space
         raise write_failed(path, error) from error
 
 

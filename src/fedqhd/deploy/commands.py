@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
+from fedqhd.core import alive
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
@@ -118,8 +119,9 @@ def serve(
     if resume and summary.exists():
         return dict(json.loads(summary.read_text()))
     check_port(host, port)
-    if not resume:
-        clear(config.folder)
+    with alive.training(config.folder):  # refuses a folder in which another process trains
+        if not resume:
+            clear(config.folder)
     home = (config.folder / "flower").absolute()
     here = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     address = f"[{here}]:{port}" if ":" in here else f"{here}:{port}"

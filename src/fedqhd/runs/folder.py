@@ -45,6 +45,10 @@ def identity(config: Config) -> str:
 def claim(config: Config, overwrite: bool, resume: bool) -> None:
     """Raise FedQHDError if the folder holds a run, unless it is to be replaced or is the run to resume."""
     folder = config.folder
+    try:
+        folder.exists()
+    except OSError as error:  # its name is too long, for instance
+        raise FedQHDError(f"out={str(folder)!r:.200} cannot be used ({error.strerror}): give another folder") from error
     held = folder / "config.toml"
     if resume and overwrite:
         raise FedQHDError("resume and overwrite exclude each other: choose one")

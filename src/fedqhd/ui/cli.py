@@ -215,6 +215,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FedQHDError as error:
         print(f"fedqhd: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.filename is None:
+            raise
+        why = error.strerror or type(error).__name__
+        print(f"fedqhd: {str(error.filename)!r:.200} cannot be used ({why}): give another name", file=sys.stderr)
+        return 2
     except KeyboardInterrupt as stop:
         name = str(stop) or "SIGINT"
         print(f"fedqhd: stopped by {name}{''.join(getattr(stop, '__notes__', []))}", file=sys.stderr)
