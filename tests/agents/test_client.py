@@ -134,6 +134,14 @@ def test_the_states_that_are_kept_are_a_fair_sample_of_all():
         early.append((kept < 100).mean())
     # The share of the first half has a standard deviation of 0.11 in a draw, 0.008 in the mean of 200: four of these.
     assert np.mean(early) == pytest.approx(0.5, abs=0.032)
+    # The k-th state (from 0) replaces a kept one with probability K / (k + 1): by hand, with the same draws.
+    client = LocalClient(0, Witness(1), [], scaler_of(1), gamma=GAMMA, seed=7, keep_states=2)
+    draw, due = rng.generator(7, 0, "visited"), [0.0, 1.0]
+    for k in range(9):
+        client._sample(np.array([k], np.float32))
+        if k >= 2 and (slot := draw.integers(k + 1)) < 2:
+            due[slot] = float(k)
+    assert client.visited(2)[:, 0].tolist() == due
     client, _ = witnessed("CartPole-v1", 1, keep_states=5)
     assert client.visited(3).shape == (3, 4)
     assert {tuple(s) for s in client.visited(5)} <= {tuple(t.s) for t in client.agent.seen}

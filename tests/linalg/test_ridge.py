@@ -121,3 +121,27 @@ def test_any_shape_rank_and_scale_is_stationary(m, D, rank, scale, lam, seed):
 def test_impossible_lam_is_refused(lam):
     with pytest.raises(ValueError, match="lam="):
         Ridge(np.eye(2), lam)
+
+
+@pytest.mark.parametrize(("m", "D"), [(40, 10), (10, 40)])
+@pytest.mark.parametrize("lam", [0.0, 1e-3])
+def test_single_precision_is_solved_in_double(m, D, lam):
+    """Anchor features are float32; their Gram matrix in float32 would lose half of the digits."""
+    draw = np.random.default_rng(5)
+    X, Q = (draw.normal(size=(m, k)).astype(np.float32) for k in (D, 2))
+    W = compile_teacher(X, Q, lam)
+    assert W.dtype == np.float64
+    np.testing.assert_array_equal(W, compile_teacher(X.astype(np.float64), Q.astype(np.float64), lam))
+
+
+def test_the_objective_by_hand():
+    """X W = (1, 2), so the misfit is 1 + 4 = 5; W - W0 = 1 - 4 = -3, so the penalty is 0.5 * 9."""
+    assert objective(np.array([[1.0], [2.0]]), np.array([[1.0]]), np.zeros((2, 1)), 0.5, np.array([[4.0]])) == 9.5
+
+
+def test_a_usual_ridge_is_solved_by_cholesky_and_one_lost_in_rounding_is_not():
+    X = np.random.default_rng(0).normal(size=(30, 10))
+    assert Ridge(X, 1e-3)._svd is None
+    assert Ridge(X.T, 1.0)._svd is None
+    assert Ridge(X, 1e-14)._svd is not None
+    assert Ridge(X.T, 1e-5)._svd is not None
