@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test test-slow test-federation lint bench reproduce docs dist
+.PHONY: help setup setup-all demo test test-slow test-federation mutants lint bench reproduce docs dist
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
 	@echo "make test       set up with all extras and run the tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-federation  the tests with real processes over loopback, and Flower's simulation"
+	@echo "make mutants    changes of the code that no test notices (hours of one core; resumable)"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed beside torch, numpy, scikit-learn, torchhd, DQN (wants an idle machine)"
 	@echo "make reproduce  every table and figure of the paper, and the page (half a day of one core; resumable)"
@@ -48,6 +49,11 @@ test-slow: setup-all
 
 test-federation: setup-all
 	$(BIN)/pytest -n 3 -m federation tests/deploy tests/engines tests/test_bits.py
+
+mutants: setup-all
+	$(PIP) install mutmut==3.8.1
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
 
 lint: setup-all
 	$(BIN)/ruff check .
