@@ -18,12 +18,14 @@ from flwr.app import Context
 from fedqhd.agents.client import LocalClient
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.trust import remember
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.client import Site, make_client_app
 from fedqhd.envs.make import spaces_of
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.runs.build import check_environment, make_client, make_federation, member
+from fedqhd.runs.config import code_names
 from fedqhd.runs.outcome import evaluate, measure
 from fedqhd.runs.private import secure_range
 
@@ -57,6 +59,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
     c = c.replace(out=str(home))
     if not 0 <= index < c.clients:
         raise FedQHDError(f"partition-id={index} is not possible: the server has clients 0 to {c.clients - 1}")
+    remember(home, code_names(c.values))
     check_environment(c, [index])
     public = make_public(shared)
     world = public.fingerprint()
