@@ -26,7 +26,7 @@ from fedqhd.core.protocols import Transition
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.linalg.ridge import Ridge, compile_teacher, objective
-from fedqhd.runs.config import FIELDS, resolve
+from fedqhd.runs.config import FIELDS, load_config, resolve
 
 FREE = 50 << 20
 """Bytes of memory that reading a file may take beyond its size."""
@@ -37,6 +37,15 @@ values = st.recursive(
     leaves, lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(min_size=1, max_size=4), x, max_size=2)
 )
 names = st.sampled_from(sorted(FIELDS)) | st.text(min_size=1, max_size=8)
+
+
+def test_settings_without_an_end_are_a_sentence(tmp_path):
+    (tmp_path / "c.toml").write_text("x = " + "[" * 100_000)
+    with pytest.raises(FedQHDError, match="cannot be read as TOML"):
+        resolve({}, str(tmp_path / "c.toml"))
+    (tmp_path / "config.toml").symlink_to("/dev/zero")
+    with pytest.raises(FedQHDError, match="is not a regular file"):
+        load_config(tmp_path / "config.toml")
 
 
 def settings_or_sentence(file):

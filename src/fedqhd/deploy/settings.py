@@ -97,7 +97,7 @@ def served_settings(greeting: Mapping[str, Any], own: Mapping[str, Any]) -> dict
     """
     try:
         served = tomllib.loads(greeting["settings"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FedQHDError(f"the server sent settings that cannot be read: {error!r:.200}") from error
     for name, value in served.items():
         if name not in (*SERVER_ONLY, *PUBLIC, *OVERRIDABLE):

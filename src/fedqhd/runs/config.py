@@ -268,6 +268,8 @@ def check_code(file: Path, given: Iterable[str] = ()) -> None:
         file: The config.toml in the folder of the run.
         given: Names that the user has given himself in this call.
     """
+    if file.exists() and not file.is_file():  # reading a device or a pipe may never end
+        raise FedQHDError(f"{file} is not a regular file: a folder with the results of fedqhd.train is needed")
     trust.check_code(code_names(presets.read_toml(file)), file.parent, given)
 
 
