@@ -112,7 +112,9 @@ def origin_of(name: str) -> str:
         return ""
     if spec is None:
         return ""
-    return os.path.realpath(spec.origin) if spec.has_location and spec.origin else str(spec.origin)
+    if spec.has_location and spec.origin:
+        return os.path.realpath(spec.origin)
+    return ", ".join(spec.submodule_search_locations or [str(spec.origin)])  # a folder without __init__, or built in
 
 
 def _shown(name: str) -> str:

@@ -82,8 +82,8 @@ def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
         if type(about["rounds_done"]) is not int or about["rounds_done"] < 0:
             raise ValueError(f"rounds_done={about['rounds_done']!r:.80} is not a number of rounds")
         parties.restore(found.arrays, about["server"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise damaged(found.path, f"its arrays or its note are not those of this run: {error!r}") from error
+    except (FedQHDError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise damaged(found.path, f"its arrays or its note are not those of this run: {error}") from error
     teacher, state = (under(found.arrays, prefix) for prefix in ("teacher/", "federation/"))
     return Checkpoint(about["rounds_done"], teacher, state, about["totals"])
 

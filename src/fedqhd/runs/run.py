@@ -90,8 +90,8 @@ def conduct(
         with alive.training(training.folder):
             if not resume:
                 clear(training.folder)
+            trust.remember(training.folder, code_names(config.values))  # first: who sees the settings may read them
             write_bytes(training.folder / "config.toml", config.to_toml().encode())
-            trust.remember(training.folder, code_names(config.values))
             totals = run(training, parties, world.federation)
             training.tell("on_training_end")
             evaluated = outcomes(engine) if outcomes else engine.each(partial(evaluate, config, world.scaler))
