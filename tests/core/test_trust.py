@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import uuid
@@ -11,7 +12,7 @@ import pytest
 import tomli_w
 
 import fedqhd
-from conftest import tiny
+from conftest import ROOT, tiny
 from fedqhd.agents.policy import Policy, load_policy, model_path
 from fedqhd.core import trust
 from fedqhd.core.errors import FedQHDError
@@ -268,3 +269,35 @@ def test_a_run_that_cannot_be_remembered_is_trained_and_says_so(tmp_path, module
     train(tiny(tmp_path / "run", env=f"{module}:Env", rollout_steps=200))
     assert "later commands need --trust" in caplog.text
     assert load_policy(tmp_path / "run").make_env()  # within the same process
+
+
+DOORS = {
+    r"\bimport_module\(|\b__import__\(": {
+        "core/named.py", "core/registry.py", "kernels/__init__.py", "runs/scalars.py",
+    },
+    r"\bgymnasium\.make\(": {"envs/adapt.py"},
+    r"\bload_model\(": {"agents/model.py", "agents/policy.py", "runs/exchange.py"},
+    r"\bfrom_arrays\(": {"agents/model.py", "encoders/__init__.py"},
+    r"\bload_config\(": {
+        "api/run.py", "gap/measure.py", "runs/config.py", "runs/folder.py", "studies/grouping.py",
+    },
+    r"\btomllib\.loads?\(": {"core/presets.py", "deploy/settings.py"},
+    r"\bread_toml\(": {
+        "core/presets.py", "deploy/settings.py", "runs/config.py", "studies/catalogue/tune.py", "ui/flags.py",
+    },
+    r"\bread_arrays\(": {
+        "agents/policy.py", "core/files.py", "encoders/__init__.py", "gap/reference.py", "runs/exchange.py",
+    },
+    r"(?<![.\w])(?:exec|eval|pickle\.loads?|np\.load)\((?!\))": set(),
+}  # fmt: skip
+"""The files of the package that import modules by name, and those that read files in which there may be names."""
+
+
+@pytest.mark.parametrize("pattern", DOORS)
+def test_names_are_read_and_imported_only_where_they_are_checked(pattern):
+    """Whoever adds a file to this list has made sure that `fedqhd.core.trust` checks the names in what it reads."""
+    package = ROOT / "src" / "fedqhd"
+    found = {
+        file.relative_to(package).as_posix() for file in package.rglob("*.py") if re.search(pattern, file.read_text())
+    }
+    assert found == DOORS[pattern]
