@@ -227,6 +227,13 @@ def test_an_own_run_is_remembered_wherever_it_is_moved(own_run, module, monkeypa
     fedqhd.train(out=moved, extend=2)
 
 
+def test_a_run_in_the_folder_of_another_is_remembered_by_itself(own_run, module, monkeypatch, tmp_path):
+    train(tiny(own_run / "inner", env=f"{module}:Env", rollout_steps=200))
+    new_process(monkeypatch)
+    (own_run / "inner").rename(tmp_path / "outside")
+    assert load_policy(tmp_path / "outside").make_env()
+
+
 def test_nobody_else_has_the_memory_of_a_run(own_run, module, monkeypatch, tmp_path):
     new_process(monkeypatch)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of-somebody-else"))
@@ -253,6 +260,16 @@ def test_an_own_run_does_not_import_another_module_of_the_same_name(own_run, mod
     with pytest.raises(FedQHDError, match=f"would be imported from {other / module}.py"):
         load_policy(own_run, 1)
     assert not (other / f"{module}.ran").exists()
+
+
+def test_a_run_that_is_extended_with_trust_counts_as_ones_own(own_run, module, monkeypatch, tmp_path):
+    new_process(monkeypatch)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of-somebody-else"))
+    with pytest.raises(FedQHDError, match="names code"):
+        fedqhd.train(out=own_run, extend=2)
+    fedqhd.train(out=own_run, extend=2, trust=True)
+    new_process(monkeypatch)
+    assert load_policy(own_run, 1).make_env()
 
 
 def test_a_run_without_code_of_its_own_is_read_by_everybody_and_has_no_token(honest, monkeypatch, tmp_path):

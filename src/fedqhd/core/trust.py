@@ -54,7 +54,7 @@ def grant(folder: str | os.PathLike[str]) -> None:
 def remember(folder: Path, names: Iterable[str]) -> None:
     """Remember that this user made the run in a folder with the code that these names refer to."""
     code = [name for name in names if is_code(name)]
-    if code and not _known(folder):
+    if code and not ((folder / TOKEN).is_file() and _known(folder)):  # a run in the folder of another has its own token
         write_bytes(folder / TOKEN, secrets.token_hex(LENGTH // 2).encode())
         _record(_token_of(folder), code)
     remember_also(folder, code)
@@ -63,7 +63,7 @@ def remember(folder: Path, names: Iterable[str]) -> None:
 def remember_also(path: Path, names: Iterable[str]) -> None:
     """Remember further code of a run, given a file or folder in it, if this user made the run."""
     known = _known(path)
-    new = [name for name in names if is_code(name) and name not in known]
+    new = [name for name in names if is_code(name) and known.get(name) != origin_of(name)]
     if known and new:
         _record(_token_of(path), new)
 
