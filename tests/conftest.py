@@ -67,9 +67,10 @@ def _within(file: Path, places: tuple[Path, ...]) -> bool:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory):
-    """No test reads or writes the user's cache of reference values."""
+    """No test reads or writes the user's cache of reference values, or what is remembered of the user's runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDQHD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

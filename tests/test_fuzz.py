@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import re
+import tracemalloc
+import zipfile
 from collections import deque
 
 import numpy as np
@@ -17,13 +21,15 @@ from fedqhd.agents.model import MLP, Readout
 from fedqhd.agents.policy import Policy
 from fedqhd.core import rng as generators
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import read_arrays, write_arrays
+from fedqhd.core.files import checksum, pack, read_arrays, read_checkpoint, write_arrays
 from fedqhd.core.protocols import Transition
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.linalg.ridge import Ridge, compile_teacher, objective
-from fedqhd.runs.config import FIELDS, resolve
+from fedqhd.runs.config import FIELDS, load_config, resolve
 
+FREE = 50 << 20
+"""Bytes of memory that reading a file may take beyond its size."""
 FILES = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 leaves = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats() | st.text(max_size=8)
@@ -31,6 +37,15 @@ values = st.recursive(
     leaves, lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(min_size=1, max_size=4), x, max_size=2)
 )
 names = st.sampled_from(sorted(FIELDS)) | st.text(min_size=1, max_size=8)
+
+
+def test_settings_without_an_end_are_a_sentence(tmp_path):
+    (tmp_path / "c.toml").write_text("x = " + "[" * 100_000)
+    with pytest.raises(FedQHDError, match="cannot be read as TOML"):
+        resolve({}, str(tmp_path / "c.toml"))
+    (tmp_path / "config.toml").symlink_to("/dev/zero")
+    with pytest.raises(FedQHDError, match="is not a regular file"):
+        load_config(tmp_path / "config.toml")
 
 
 def settings_or_sentence(file):
@@ -115,6 +130,117 @@ def test_no_damage_gives_another_policy(saved, data):
     bad.write_bytes(change)
     with pytest.raises(FedQHDError):
         Policy.load(bad)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("os:getcwd"),
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=4), x, max_size=2),
+)
+
+
+def policy_or_sentence(path):
+    """A policy that can be used, or FedQHDError, within little more memory than the file has bytes."""
+    tracemalloc.start()
+    try:
+        policy = Policy.load(path)
+        assert np.isfinite(policy.q(np.zeros((2, policy.model.n)))).all()
+        assert policy.predict(np.zeros(policy.model.n))[0] in range(policy.model.actions)
+    except FedQHDError as error:
+        assert "\n" not in str(error)
+    finally:
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size + FREE
+        tracemalloc.stop()
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_whatever_the_note_of_a_model_says_the_answer_is_a_policy_or_a_sentence(saved, data):
+    """The checksum is right: somebody wrote this on purpose."""
+    arrays, about = read_arrays(saved)
+    for _ in range(data.draw(st.integers(1, 3))):
+        key = data.draw(st.sampled_from(sorted(about)) | st.text(max_size=5))
+        about[key] = data.draw(json_values)
+        if data.draw(st.booleans()):
+            del about[key]
+    bad = saved.with_name("bad.npz")
+    write_arrays(bad, arrays, about)
+    policy_or_sentence(bad)
+
+
+numbers = st.sampled_from([0.0, -1.0, 1e300, -1e38, np.nan, np.inf, 1e-320])
+types = st.sampled_from(["f4", "f8", "c8", "c16", "i1", "i8", "u1", "?", "f2"])
+
+
+@given(st.data())
+@settings(max_examples=60)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_whatever_the_arrays_of_a_model_are_the_answer_is_a_policy_or_a_sentence(saved, data):
+    arrays, about = read_arrays(saved)
+    name = data.draw(st.sampled_from(sorted(arrays)))
+    x = arrays[name].copy()
+    change = data.draw(st.sampled_from(["value", "type", "shape", "missing", "swapped"]))
+    if change == "value":
+        x.reshape(-1)[data.draw(st.integers(0, x.size - 1))] = data.draw(numbers if x.dtype.kind != "i" else st.just(7))
+    elif change == "type":
+        x = x.astype(data.draw(types))
+    elif change == "shape":
+        x = np.resize(x, data.draw(st.lists(st.integers(0, 4), max_size=3)))
+    elif change == "swapped":
+        x = arrays[data.draw(st.sampled_from(sorted(arrays)))]
+    arrays[name] = x
+    if change == "missing":
+        del arrays[name]
+    bad = saved.with_name("bad.npz")
+    if about["kind"] == "readout" and about["encoder"] in ENCODERS:  # the fingerprint is right, too
+        inside = {k.removeprefix("encoder."): v for k, v in arrays.items() if k.startswith("encoder.")}
+        about["fingerprint"] = ENCODERS[about["encoder"]](**inside).fingerprint()
+    write_arrays(bad, arrays, about)
+    policy_or_sentence(bad)
+
+
+def with_checksum(members):
+    """A file of ours with these members, as bytes."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+        archive.comment = b"fedqhd:" + bytes(8)
+    sealed = content.getvalue()[:-8]
+    return sealed + checksum(sealed)
+
+
+@given(st.data())
+@settings(max_examples=60)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_whatever_the_header_of_an_array_says_the_answer_is_a_policy_or_a_sentence(saved, data):
+    with zipfile.ZipFile(saved) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    bad = saved.with_name("bad.npz")
+    bad.write_bytes(with_checksum(members))
+    Policy.load(bad)
+    name = data.draw(st.sampled_from(sorted(members)))
+    member = bytearray(members[name])
+    for _ in range(data.draw(st.integers(1, 4))):
+        member[data.draw(st.integers(0, 127))] = data.draw(st.sampled_from(b"0123456789(),'{}<>|fiucOSUVb :-eE\n\x00"))
+    if data.draw(st.booleans()):
+        shape = b"'shape': (%d,)" % 10 ** data.draw(st.integers(0, 25))
+        member[:128] = re.sub(rb"'shape': \([^)]*\)", shape, member[:128])
+    members[name] = bytes(member)
+    bad.write_bytes(with_checksum(members))
+    policy_or_sentence(bad)
+
+
+@given(st.data())
+@FILES
+def test_whatever_a_checkpoint_says_the_answer_is_a_checkpoint_or_none(tmp_path, data):
+    packed, index = pack({"a": np.arange(6.0), "b": np.ones((2, 2), np.float32)})
+    for _ in range(data.draw(st.integers(1, 2))):
+        entry = data.draw(st.sampled_from([0, 1]))
+        index[entry] = list(index[entry])
+        index[entry][data.draw(st.sampled_from([0, 1, 2]))] = data.draw(json_values | types)
+    write_arrays(tmp_path / "checkpoint-000001.npz", {"data": packed}, {"index": index})
+    found = read_checkpoint(tmp_path)
+    assert found is None or sum(x.nbytes for x in found.arrays.values()) == packed.nbytes
 
 
 @given(st.dictionaries(st.text(alphabet="abc./", min_size=1, max_size=6), st.lists(st.floats(width=32), max_size=5)))

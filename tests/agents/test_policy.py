@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
 from conftest import tiny
-from fedqhd.agents.policy import Policy, greedy_returns, load_policy
+from fedqhd.agents.model import MLP
+from fedqhd.agents.policy import Policy, greedy_returns, load_policy, model_path
 from fedqhd.agents.td import q_values
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import DamagedFile, read_arrays, write_arrays
+from fedqhd.encoders import RandomFourier
 from fedqhd.envs.make import make_env
+from fedqhd.envs.scaling import StateScaler
 from fedqhd.report.play import play
 from fedqhd.runs.run import train
 
@@ -103,3 +109,86 @@ def test_a_newer_file_says_so(tmp_path):
     np.savez(file, **{"about.json": np.frombuffer(b'{"version": 99}', np.uint8)})
     with pytest.raises(FedQHDError, match="version 99"):
         Policy.load(file)
+
+
+def rewritten(run, tmp_path, arrays=(), **note):
+    """The file of a policy with other arrays and another note, and a right checksum."""
+    old, about = read_arrays(model_path(run, 0))
+    about = {k: v for k, v in {**about, **note}.items() if v is not MISSING}
+    write_arrays(tmp_path / "m.npz", {**old, **dict(arrays)}, about)
+    return tmp_path / "m.npz"
+
+
+MISSING = object()
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ({"env": 7}, "env=7 is not the name"), ({"env": ""}, "not the name"), ({"env": "a\nb"}, "not the name"),
+        ({"env": "\x1b[2J"}, "not the name"), ({"env": MISSING}, "'env' is missing"),
+        ({"epsilon": "0.1"}, "epsilon='0.1' is not a number from 0 to 1"), ({"epsilon": None}, "epsilon=None"),
+        ({"epsilon": float("nan")}, "epsilon=nan"), ({"epsilon": -1}, "epsilon=-1"),
+        ({"epsilon": True}, "epsilon=True"),
+        ({"epsilon": MISSING}, "'epsilon' is missing"), ({"action_repeat": 0}, "action_repeat=0"),
+        ({"action_repeat": "2"}, "action_repeat='2'"), ({"action_repeat": 2.0}, "action_repeat=2.0"),
+        ({"kind": 3}, "unknown model 3"), ({"kind": ["mlp"]}, "unknown model"),
+        ({"kind": MISSING}, "unknown model None"),
+        ({"fingerprint": 5}, "not text"), ({"fingerprint": "0"}, "fingerprint"), ({"encoder": {}}, "not text"),
+        ({"encoder": MISSING}, "'encoder' is missing"), ({"kind": "mlp"}, "'layers' is missing"),
+        ({"kind": "mlp", "layers": "3"}, "layers='3'"), ({"kind": "mlp", "layers": 0}, "layers=0"),
+        ({"kind": "mlp", "layers": 10**9}, "is missing"), ({"version": True}, "no version"),
+    ],
+)  # fmt: skip
+def test_a_malformed_note_is_refused_in_a_sentence(run, tmp_path, note, said):
+    with pytest.raises(DamagedFile, match=re.escape(said)) as caught:
+        Policy.load(rewritten(run, tmp_path, **note))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["W", "scaler.shift", "scaler.scale", "scaler.low", "scaler.high", "encoder.b"])
+def test_numbers_that_are_not_finite_are_refused(run, tmp_path, name, value):
+    x = read_arrays(model_path(run, 0))[0][name].copy()
+    x.reshape(-1)[1] = value
+    with pytest.raises(DamagedFile, match="finite"):
+        Policy.load(rewritten(run, tmp_path, {name: x}))
+
+
+def test_a_scale_that_is_not_positive_is_refused(run, tmp_path):
+    for bad in (0.0, -1.0):
+        with pytest.raises(DamagedFile, match="which is not positive"):
+            Policy.load(rewritten(run, tmp_path, {"scaler.scale": np.array([1.0, bad, 1.0, 1.0])}))
+
+
+@pytest.mark.parametrize(
+    ("name", "x"),
+    [
+        ("W", np.zeros((3, 2), np.float32)), ("W", np.zeros(64, np.float32)), ("W", np.zeros((64, 2))),
+        ("W", np.zeros((64, 0), np.float32)), ("encoder.b", np.zeros(3, np.float32)), ("encoder.b", np.zeros(64)),
+        ("encoder.c", np.zeros(64, np.float32)), ("scaler.shift", np.zeros(3)), ("scaler.low", np.zeros((4, 1))),
+        ("scaler.scale", np.ones(4, complex)),
+    ],
+)  # fmt: skip
+def test_arrays_of_wrong_types_and_shapes_are_refused(run, tmp_path, name, x):
+    """The kernels would read beyond the end of a phase that is too short."""
+    arrays = {**read_arrays(model_path(run, 0))[0], name: x}
+    inside = {k.removeprefix("encoder."): v for k, v in arrays.items() if k.startswith("encoder.")}
+    path = rewritten(run, tmp_path, arrays, fingerprint=RandomFourier(**inside).fingerprint())
+    with pytest.raises(DamagedFile):
+        Policy.load(path)
+
+
+def test_layers_that_do_not_fit_each_other_are_refused(tmp_path):
+    scaler = StateScaler(*(np.ones(2) for _ in range(4)))
+    Policy(MLP([(np.ones((5, 2)), np.ones(5)), (np.ones((2, 5)), np.ones(2))]), scaler, "CartPole-v1").save(
+        tmp_path / "m.npz"
+    )
+    arrays, about = read_arrays(tmp_path / "m.npz")
+    for name, x in (("1.weight", np.ones((2, 4))), ("0.bias", np.ones(4)), ("0.weight", np.ones(10))):
+        write_arrays(tmp_path / "m.npz", {**arrays, name: x.astype(np.float32)}, about)
+        with pytest.raises(DamagedFile, match="does not fit the others"):
+            Policy.load(tmp_path / "m.npz")
+    write_arrays(tmp_path / "m.npz", {**arrays, "0.bias": np.ones(5)}, about)
+    with pytest.raises(DamagedFile, match="float64"):
+        Policy.load(tmp_path / "m.npz")

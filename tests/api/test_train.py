@@ -111,7 +111,7 @@ def test_the_types_of_settings_are_those_of_their_classes():
     named = set(inspect.signature(fedqhd.train).parameters)
     given = {*typed.NAMED, *typed.OWN}
     assert given <= named
-    assert named - given == {"config", "preset", "overwrite", "resume", "extend", "settings"}
+    assert named - given == {"config", "preset", "overwrite", "resume", "extend", "trust", "settings"}
 
 
 def test_every_public_name_is_there_and_no_package_hides_it():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedqhd.agents.client import LocalClient
+from fedqhd.core.errors import FedQHDError
 from fedqhd.core.snapshot import Stateful
 from fedqhd.envs.scaling import StateScaler
 
@@ -100,7 +101,7 @@ def test_an_empty_list_comes_back_empty():
 def test_what_is_missing_is_noticed():
     saved = dict(filled().state())
     del saved["w"]
-    with pytest.raises(KeyError, match="w"):
+    with pytest.raises(FedQHDError, match=r"does not fit .*'w'"):
         Derived().restore(saved)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
 import time
+import uuid
 
 import numpy as np
 import pytest
@@ -268,3 +270,49 @@ def test_a_child_of_the_last_program_cannot_hide_what_the_next_one_logs(tmp_path
             old.flush()
             program.communicate("connected")
             assert list(lines) == ["connected\n"]
+
+
+CODE = "from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\nfrom worlds import Corridor\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('env = "MODULE:Corridor"', "the server names code, env='MODULE:Corridor'"),
+        ('env = "MODULE:Corridor-v0"', "names code, env="), ('env = "os:system"', "names code, env='os:system'"),
+        ('method = "MODULE:Method"', "names code, method="), ('aggregate = "MODULE:rule"', "names code, aggregate="),
+        ('encoder = ["MODULE:phi"]', "'encoder'=['MODULE:phi'], which is not for a server to choose"),
+        ('learner = "MODULE:L"', "'learner'='MODULE:L', which is not"), ('callbacks = ["MODULE:C"]', "'callbacks'="),
+        ('out = "/somewhere"', "'out'='/somewhere', which is not"), ('[fedqhd]\nlearner = "MODULE:L"', "'fedqhd'="),
+        ("env = 3", "env=3 has the wrong type"), ("= nonsense", "the server sent settings that cannot be read"),
+    ],
+)  # fmt: skip
+def test_a_server_names_no_code_for_its_clients(tmp_path, monkeypatch, line, said):
+    """Nothing is imported, whatever the greeting says."""
+    module = f"served_{uuid.uuid4().hex}"
+    (tmp_path / f"{module}.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = line.partition(" = ")[0]
+    usual = "\n".join(x for x in told()["settings"].splitlines() if not x.startswith(f"{name} "))
+    settings = f"{usual}\n{line.replace('MODULE', module)}\n"
+    node = {"partition-id": 0, "state-dir": str(tmp_path / "state")}
+    with pytest.raises(FedQHDError, match=re.escape(said.replace("MODULE", module))):
+        site(node, {"settings": settings, "run": "r"})
+    assert not (tmp_path / f"{module}.ran").exists()
+
+
+def test_a_client_imports_what_its_own_file_names(tmp_path, monkeypatch):
+    module = f"served_{uuid.uuid4().hex}"
+    (tmp_path / f"{module}.py").write_text(CODE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    greeted = {"settings": told()["settings"].replace("CartPole-v1", f"{module}:Corridor")}
+    c, _ = client_settings(greeted, written(tmp_path, f'env = "{module}:Corridor"\n'))
+    assert c.env == f"{module}:Corridor"
+    with pytest.raises(FedQHDError, match="the server names code"):
+        client_settings(greeted, written(tmp_path, 'env = "CartPole-v1"\n'))
+
+
+def test_a_greeting_without_settings_is_refused_in_a_sentence():
+    for greeted in ({}, {"settings": 3}, {"settings": b"x"}, {"settings": "x ="}):
+        with pytest.raises(FedQHDError, match="the server sent settings that cannot be read"):
+            client_settings(greeted, "")

@@ -116,6 +116,7 @@ def test_bad_anchor_files(cartpole, tmp_path, content, says):
     ("env", "says"),
     [
         ("CartPole-v9999", "env='CartPole-v9999' is not an environment"),
+        ("os:a:b", "env='os:a:b' is not an environment: give an id such as CartPole-v1, or module:Env"),
         ("CartPole-v9999", "did you mean 'CartPole-v1'"),
         ("CartPoel-v1", "did you mean 'CartPole-v1'"),
         ("Nope-v0", "env='Nope-v0' is not an environment that Gymnasium knows: give an id"),

@@ -19,6 +19,7 @@ from conftest import tiny
 from fedqhd.agents.model import MLP, Readout
 from fedqhd.agents.policy import Policy, load_policy
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.source import Code
 from fedqhd.core.templates import render
 from fedqhd.encoders import ENCODERS
 from fedqhd.envs.make import make_env
@@ -273,4 +274,6 @@ def test_the_text_of_a_fixed_policy_is_pinned(format, kind):
 
 def test_a_template_without_a_value_is_an_error():
     with pytest.raises(UndefinedError):
-        render("export/templates/policy.py.jinja", about="a", kind="mlp")
+        render("export/templates/policy.py.jinja", about=Code("a"), kind="mlp")
+    with pytest.raises(UndefinedError):
+        render("export/templates/policy.py.jinja", kind="mlp", constants={})

@@ -20,9 +20,18 @@ from conftest import TESTS, tiny
 from fedqhd.agents.policy import load_policy
 from fedqhd.core import files
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import checkpoints, read_arrays, write_arrays, write_bytes
+from fedqhd.core.files import (
+    DamagedFile,
+    checkpoints,
+    read_arrays,
+    read_checkpoint,
+    write_arrays,
+    write_bytes,
+    write_checkpoint,
+)
 from fedqhd.runs import checkpoint
 from fedqhd.runs.callback import Training
+from fedqhd.runs.outcome import training_returns
 from fedqhd.runs.run import train
 
 OPTIONS = {"setting": "heterogeneous", "learner": "online", "episodes": 10, "round_episodes": 2}
@@ -279,3 +288,63 @@ def test_a_file_is_the_old_one_or_the_new_one(tmp_path, monkeypatch):
                 write_bytes(path, b"new")
         assert path.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [path]
+
+
+FORGED = {
+    "agent.memory.a": lambda x: x.astype(np.int64) + 10**6,
+    "agent.memory.a ": lambda x: x.astype(np.int64) - 5,
+    "agent.memory.s": lambda x: x[:, :1],
+    "agent.W": lambda x: x[:3],
+    "agent.rng": lambda x: x[:2],
+    "rng": lambda x: x.astype(float) * np.nan,
+    "agent.memory.at": lambda x: x + 10**9,
+}
+
+
+@pytest.mark.parametrize(
+    ("learner", "name"),
+    [*(("replay", name) for name in FORGED), *(("least-squares", name) for name in FORGED if not name.endswith(".at"))],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_forged_checkpoint_is_refused_in_a_sentence(learner, name, tmp_path, monkeypatch):
+    """Its checksum is right, but kernels would write where its numbers point."""
+    change, name = FORGED[name], name.strip()
+    cut_off(tmp_path, monkeypatch, 1, learner=learner)
+    found = read_checkpoint(tmp_path)
+    arrays = {**found.arrays, f"0/{name}": change(found.arrays[f"0/{name}"])}
+    write_checkpoint(tmp_path, found.number, arrays, found.about, keep=1)
+    with pytest.raises(DamagedFile, match="are not those of this run") as caught:
+        train(tiny(tmp_path, **{**OPTIONS, "learner": learner}), resume=True)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "note", [{"totals": {}}, {"totals": None}, {"rounds_done": "1"}, {"rounds_done": -1}, {"server": 3}, {"server": {}}]
+)
+def test_a_checkpoint_with_a_malformed_note_is_refused_in_a_sentence(note, tmp_path, monkeypatch):
+    cut_off(tmp_path, monkeypatch, 1)
+    found = read_checkpoint(tmp_path)
+    write_checkpoint(tmp_path, found.number, found.arrays, {**found.about, **note}, keep=1)
+    with pytest.raises(DamagedFile, match="are not those of this run"):
+        train(tiny(tmp_path, **OPTIONS), resume=True)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"client": 0, "episode": 10**12, "return": 1.0}, {"client": 10**9, "episode": 0, "return": 1.0},
+        {"client": 0, "return": 1.0}, {"client": "0", "episode": 0, "return": 1.0}, [3], 7,
+        {"client": 0, "episode": 0, "return": "much"},
+    ],
+)  # fmt: skip
+def test_metrics_that_are_no_episodes_of_the_run_are_refused_in_a_sentence(row, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(DamagedFile, match="are not episodes of this run"):
+        training_returns(tmp_path, 2, 10)
+
+
+def test_a_few_lines_do_not_ask_for_all_of_the_memory(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"client": 0, "episode": 0, "return": 1.0}) + "\n")
+    assert training_returns(tmp_path, 2, 10).shape == (2, 10)
+    with pytest.raises(DamagedFile, match="too few for 1000000000 clients"):
+        training_returns(tmp_path, 10**9, 10)

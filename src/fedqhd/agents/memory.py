@@ -12,6 +12,7 @@ import numpy as np
 from fedqhd import kernels
 from fedqhd.agents.encoded import LastEncoded
 from fedqhd.core.protocols import Array, Payload, Transition
+from fedqhd.core.snapshot import fill
 
 
 class Memory:
@@ -27,6 +28,8 @@ class Memory:
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("s", "a", "r", "discount")
+    NO_ACTION: ClassVar[int] = 0
+    """The lowest value of `a`, which is negative if there are rows without an action."""
 
     def __init__(self, capacity: int, n: int, encoded: LastEncoded | None = None, features: str = "recompute") -> None:
         self.s = np.zeros((capacity, n), np.float32)
@@ -51,10 +54,16 @@ class Memory:
         """Restore the rows that `state` returned and recompute their features."""
         self.size = len(p["a"])
         for name in self.COLUMNS:
-            getattr(self, name)[: self.size] = p[name]
+            fill(getattr(self, name)[: self.size], p[name], name)
         if self._encoded is not None:
             for row, s in enumerate(self.s[: self.size]):
                 self._encoded.store(s, self.scale, self.X, row)
+
+    def check_actions(self, actions: int) -> None:
+        """Raise ValueError if restored rows have actions that do not exist, because kernels index by them unchecked."""
+        a = self.a[: self.size]
+        if a.min(initial=0) < self.NO_ACTION or a.max(initial=0) >= actions:
+            raise ValueError(f"its memory has actions from {a.min()} to {a.max()}, and there are {actions}")
 
 
 def _smallest(column: Array) -> Array:
@@ -99,6 +108,8 @@ class Replay(Memory):
     def restore(self, p: Payload) -> None:
         super().restore(p)
         self._at = int(p["at"])
+        if not 0 <= self._at < len(self.a):
+            raise ValueError(f"its memory of {len(self.a)} rows goes on at row {self._at}")
         self.s_next[: self.size] = np.roll(p["s"], -1, axis=0)
         self.s_next[: self.size][~p["joined"]] = p["s_end"]
 
@@ -112,6 +123,7 @@ class Trajectories(Memory):
     """
 
     COLUMNS = (*Memory.COLUMNS, "first")
+    NO_ACTION = -1
 
     def __init__(self, capacity: int, n: int, encoded: LastEncoded | None = None, features: str = "recompute") -> None:
         super().__init__(capacity, n, encoded, features)

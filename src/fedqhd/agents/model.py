@@ -13,6 +13,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged
 from fedqhd.core.named import is_custom_name, load, name_of
 from fedqhd.core.protocols import Array, Model, Payload, under
+from fedqhd.core.trust import is_code
 from fedqhd.encoders import BaseEncoder, from_arrays
 from fedqhd.linalg.real_rows import real_view
 
@@ -99,7 +100,10 @@ class Readout(SavedModel):
     @classmethod
     def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Self:
         encoder = from_arrays(about["encoder"], under(arrays, "encoder."), about["fingerprint"], source)
-        return cls(encoder, arrays["W"])
+        W = arrays["W"]
+        if W.ndim != 2 or len(W) != encoder.D or W.dtype != encoder.dtype or not W.size:
+            raise damaged(source, f"W is {W.dtype} of shape {W.shape}, which does not fit its encoder")
+        return cls(encoder, W)
 
 
 class MLP(SavedModel):
@@ -132,7 +136,19 @@ class MLP(SavedModel):
 
     @classmethod
     def load(cls, arrays: Payload, about: Mapping[str, Any], source: str) -> Self:
-        return cls([(arrays[f"{k}.weight"], arrays[f"{k}.bias"]) for k in range(about["layers"])])
+        count = about["layers"]
+        if type(count) is not int or count < 1:
+            raise damaged(source, f"layers={count!r:.80} is not a positive integer")
+        layers = [(arrays[f"{k}.weight"], arrays[f"{k}.bias"]) for k in range(count)]
+        n = layers[0][0].shape[-1:]
+        for weight, bias in layers:
+            for x in (weight, bias):
+                if x.dtype != np.float32:
+                    raise damaged(source, f"a layer is {x.dtype}, and float32 is needed")
+            if weight.ndim != 2 or not weight.size or weight.shape[1:] != n or bias.shape != weight.shape[:1]:
+                raise damaged(source, f"a layer of shapes {weight.shape} and {bias.shape} does not fit the others")
+            n = bias.shape
+        return cls(layers)
 
 
 MODELS: Mapping[str, type[SavedModel]] = {m.kind: m for m in (Readout, MLP)}
@@ -143,10 +159,34 @@ def note_of(model: Model) -> dict[str, Any]:
     return {"kind": model.kind or name_of(type(model)), **model.about()}
 
 
+def code_names(about: Mapping[str, Any]) -> list[str]:
+    """Return the names of code, `module:name`, in the note of a model or policy."""
+    found = [about.get(key) for key in ("kind", "encoder", "env")]
+    return [name for name in found if isinstance(name, str) and is_code(name)]
+
+
 def load_model(arrays: Payload, about: Mapping[str, Any], source: str) -> Model:
-    """Return the model, of any kind, of a file `source` with these arrays and this note."""
-    kind = about["kind"]
-    custom = load(kind, "model") if kind not in MODELS and is_custom_name(str(kind)) else None
-    if kind not in MODELS and not (isinstance(custom, type) and issubclass(custom, SavedModel)):
-        raise damaged(source, f"it holds the unknown model {kind!r}")
-    return (custom or MODELS[kind]).load(arrays, about, source)
+    """Return the model, of any kind, of a file `source` with these arrays and this note.
+
+    The caller has checked that the code that the note names (`code_names`) is trusted.
+
+    Raises:
+        DamagedFile: If the arrays or the note are not those of a model.
+    """
+    kind = about.get("kind")
+    custom = load(kind, "model") if isinstance(kind, str) and kind not in MODELS and is_custom_name(kind) else None
+    if not isinstance(kind, str) or (kind not in MODELS and not _is_model(custom)):
+        raise damaged(source, f"it holds the unknown model {kind!r:.80}")
+    for name, x in arrays.items():
+        if x.dtype.kind in "fc" and not np.isfinite(x).all():
+            raise damaged(source, f"its {name!r:.80} has a value that is not finite")
+    try:
+        return (custom or MODELS[kind]).load(arrays, about, source)
+    except KeyError as error:
+        raise damaged(source, f"{error} is missing") from error
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise damaged(source, f"its arrays or its note are not those of a model: {error}") from error
+
+
+def _is_model(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, SavedModel)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedqhd.agents.model import load_model, note_of
+from fedqhd.agents.model import code_names, load_model, note_of
 from fedqhd.core import rng
+from fedqhd.core import trust as trusting
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged, read_arrays, write_arrays
 from fedqhd.core.protocols import Array, Model
 from fedqhd.envs.adapt import Env
 from fedqhd.envs.make import make_env
 from fedqhd.envs.scaling import StateScaler
+
+LONGEST = 200
+"""The longest name of an environment in a file, in characters."""
 
 
 class Policy:
@@ -83,19 +88,50 @@ class Policy:
         """Save the policy to a file that `load` reads."""
         scaler = {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
         training = {"env": self.env, "epsilon": self.epsilon, "action_repeat": self.action_repeat}
-        note = note_of(self.model)
-        write_arrays(path, {**self.model.arrays(), **scaler}, {"kind": note["kind"], **training, **note})
+        note = {**training, **note_of(self.model)}
+        write_arrays(path, {**self.model.arrays(), **scaler}, {"kind": note["kind"], **note})
+        trusting.remember_also(Path(path), code_names(note))
 
     @classmethod
-    def load(cls, path: str | Path) -> Policy:
-        """Load a policy from a file. Raises DamagedFile if the file is not what `save` wrote."""
+    def load(cls, path: str | Path, trust: bool = False) -> Policy:
+        """Load a policy from a file.
+
+        Args:
+            path: The file.
+            trust: Whether to import code that the file names, such as the user's own environment or encoder, even if it
+                does not belong to a run that this user made on this machine.
+
+        Raises:
+            DamagedFile: If the file is not what `save` wrote.
+            FedQHDError: If it names code that is not trusted.
+        """
         arrays, about = read_arrays(path)
+        if trust:
+            trusting.grant(path)
+        trusting.check_code(code_names(about), Path(path))
         try:
-            model = load_model(arrays, about, str(path))
-            scaler = StateScaler(*(arrays[f"scaler.{k}"] for k in StateScaler._fields))
-            return cls(model, scaler, about["env"], about["epsilon"], about.get("action_repeat", 1))
+            check_training(about)
+            scaler = StateScaler(*(arrays.pop(f"scaler.{k}") for k in StateScaler._fields))
+            scaler.check()
         except KeyError as error:
             raise damaged(path, f"{error} is missing") from error
+        except ValueError as error:
+            raise damaged(path, str(error)) from error
+        model = load_model(arrays, about, str(path))
+        if len(scaler.shift) != model.n:
+            raise damaged(path, f"its scaler has {len(scaler.shift)} state variables and its model {model.n}")
+        return cls(model, scaler, about["env"], about["epsilon"], about.get("action_repeat", 1))
+
+
+def check_training(about: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the note of a policy says in which environment, and how, it was trained."""
+    env, epsilon, repeat = about["env"], about["epsilon"], about.get("action_repeat", 1)
+    if not (isinstance(env, str) and 0 < len(env) <= LONGEST and env.isprintable()):
+        raise ValueError(f"env={env!r:.80} is not the name of an environment")
+    if type(epsilon) not in (int, float) or not 0 <= epsilon <= 1:
+        raise ValueError(f"epsilon={epsilon!r:.80} is not a number from 0 to 1")
+    if type(repeat) is not int or not 1 <= repeat < 2**31:
+        raise ValueError(f"action_repeat={repeat!r:.80} is not a positive integer")
 
 
 def model_path(run: str | Path, client: int) -> Path:
@@ -103,12 +139,21 @@ def model_path(run: str | Path, client: int) -> Path:
     return Path(run) / "models" / f"client-{client}.npz"
 
 
-def load_policy(run: str | Path, client: int = 0) -> Policy:
+def load_policy(run: str | Path, client: int = 0, trust: bool = False) -> Policy:
     """Load the policy of one client from the folder of a finished run.
 
+    Args:
+        run: The folder of the run.
+        client: The number of the client.
+        trust: Whether to import code that the run names, even if this user did not make it on this machine. It holds
+            for the folder until the Python process ends.
+
     Raises:
-        FedQHDError: If there is no such folder, run or client, or if the file of the policy is damaged.
+        FedQHDError: If there is no such folder, run or client, if the file of the policy is damaged, or if it names
+            code that is not trusted.
     """
+    if trust:
+        trusting.grant(run)
     path = model_path(run, client)
     if not Path(run).is_dir():
         raise FedQHDError(f"run={str(run)!r} does not exist: give the folder of a finished run")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedqhd.api.run import Run, table_of
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
+from fedqhd.core.trust import grant
 from fedqhd.report import compare as views
 from fedqhd.studies import comparison
 from fedqhd.studies.grouping import differing, find_runs, groups_of, read_runs
@@ -99,13 +100,14 @@ class Comparison:
         return views.cell(self.groups, self.notes)
 
 
-def compare(runs: Source | Iterable[Source], by: str | Sequence[str] = ()) -> Comparison:
+def compare(runs: Source | Iterable[Source], by: str | Sequence[str] = (), trust: bool = False) -> Comparison:
     """Compare finished runs.
 
     Args:
         runs: Runs, their folders, or folders that contain folders of runs, such as that of a sweep.
         by: The setting or settings by which runs are grouped. If there are none, runs are grouped by the settings in
             which they differ. Environments are always kept apart.
+        trust: Whether to import code that the runs name, even if this user did not make them on this machine.
 
     Returns:
         The comparison, which can be read as tables, plotted and saved as a page.
@@ -121,6 +123,8 @@ def compare(runs: Source | Iterable[Source], by: str | Sequence[str] = ()) -> Co
         folder = source.folder if isinstance(source, Run) else Path(source)
         done, unfinished = find_runs(folder)
         folders += done
+        for place in done if trust else []:
+            grant(place)
         if unfinished:
             number = "One run" if len(unfinished) == 1 else f"{len(unfinished)} runs"
             notes.append(f"{number} in {folder} did not finish and {'is' if len(unfinished) == 1 else 'are'} left out.")

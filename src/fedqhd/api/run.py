@@ -17,6 +17,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.lines import read_complete_lines
 from fedqhd.core.protocols import Array
+from fedqhd.core.trust import grant
 from fedqhd.report.figures import curves_figure
 from fedqhd.runs import metrics
 from fedqhd.runs.callback import EVALUATIONS
@@ -34,10 +35,13 @@ class Run(Mapping[str, Any]):
 
     Args:
         folder: The folder of the run.
+        trust: Whether to import code that the run names, even if this user did not make it on this machine.
     """
 
-    def __init__(self, folder: str | PathLike[str]) -> None:
+    def __init__(self, folder: str | PathLike[str], trust: bool = False) -> None:
         self.folder = Path(folder)
+        if trust:
+            grant(folder)
         if not (self.folder / "summary.json").exists():
             why = "is not finished" if (self.folder / "config.toml").exists() else "holds no run"
             raise FedQHDError(f"{str(self.folder)!r} {why}: a folder with the results of fedqhd.train is needed")
@@ -114,18 +118,21 @@ def table_of(rows: list[dict[str, Any]]) -> Any:
     return pandas.DataFrame(rows)
 
 
-def evaluate(run: str | PathLike[str] | Run, episodes: int = 100, seed: int = 1) -> Array:
+def evaluate(run: str | PathLike[str] | Run, episodes: int = 100, seed: int = 1, trust: bool = False) -> Array:
     """Play fresh episodes with the greedy policy of every client of a finished run.
 
     Args:
         run: The run, or its folder.
         episodes: How many episodes each client plays.
         seed: The seed of these episodes.
+        trust: Whether to import code that the run names, even if this user did not make it on this machine.
 
     Returns:
         The returns, an array of shape (clients, episodes).
     """
     folder = run.folder if isinstance(run, Run) else Path(run)
+    if trust:
+        grant(folder)
     rows = []
     for client in range(len(list(model_path(folder, 0).parent.glob("client-*.npz"))) or 1):
         policy = load_policy(folder, client)

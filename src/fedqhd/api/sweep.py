@@ -18,6 +18,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.named import PYTHON
 from fedqhd.core.settings import plain
+from fedqhd.core.trust import grant
 from fedqhd.runs.config import resolve
 from fedqhd.runs.folder import claim
 from fedqhd.studies.grouping import label_of
@@ -67,6 +68,8 @@ def sweep(
 
     run_all_series([single(job) for job in jobs], len(jobs), workers, Console())
     done = [job.folder for job in jobs if job.summary() is not None]
+    for folder in done:  # `plan_jobs` has compared their settings with those that the user gives
+        grant(folder)
     missing = [f"{job.name} {reason(job)}" for job in jobs if job.summary() is None]
     if not done:
         raise FedQHDError(f"no run of the sweep has finished: {missing[0]}")

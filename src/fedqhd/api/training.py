@@ -13,6 +13,7 @@ from fedqhd.api.run import Run
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.presets import PLAIN
+from fedqhd.core.trust import grant
 from fedqhd.gap import advise as advising
 from fedqhd.gap import measure as measuring
 from fedqhd.gap.reference import has_reference, reference, settings_for
@@ -53,6 +54,7 @@ def train(
     overwrite: bool = False,
     resume: bool = False,
     extend: int | None = None,
+    trust: bool = False,
     **settings: Unpack[Others],
 ) -> Run:
     """Train a federation.
@@ -86,6 +88,8 @@ def train(
         resume: Whether to continue the interrupted run in `out`.
         extend: Go on with the finished run in `out` for this many more episodes per client. The bits are those of a run
             that was longer from the start.
+        trust: With `resume` or `extend`: whether to import code that the run in `out` names, even if this user did not
+            make it on this machine.
         settings: All other settings, by name.
 
     Returns:
@@ -104,6 +108,9 @@ def train(
     texts = [hook for hook in hooks if isinstance(hook, str)]
     if texts:
         given["callbacks"] = texts
+    place = given.get("out") or (config and config.folder)
+    if trust and place:
+        grant(place)
     if extend is not None:
         config = extended(given, config, extend)
         resume = True
@@ -140,6 +147,7 @@ def measure_gap(
     states: int | None = None,
     episodes: int = 20,
     seed: int = 0,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Measure what the last exchange of a finished run cost each client, and break it down into its causes.
 
@@ -152,11 +160,15 @@ def measure_gap(
         states: How many states the functions are projected on. If None, it is chosen by the number of features.
         episodes: How many greedy episodes measure the value of each policy.
         seed: The seed of the sampled states and of these episodes.
+        trust: Whether to import code that the runs name, even if this user did not make them on this machine.
 
     Returns:
         The report, with the same content as gap.json.
     """
     folder = Path(run)
+    places: list[str | PathLike[str]] = [run, reference_run] if reference_run else [run]
+    for place in places if trust else []:
+        grant(place)
     c = measuring.run_config(folder)
     exchange.load(folder)  # refuses a run without a gap before the reference is computed, which may take minutes
     q_star = load_policy(Path(reference_run)) if reference_run else None
@@ -168,16 +180,19 @@ def measure_gap(
 
 
 def advise(
-    config: Config | None = None, *, run: str | PathLike[str] = "", **settings: Unpack[Options]
+    config: Config | None = None, *, run: str | PathLike[str] = "", trust: bool = False, **settings: Unpack[Options]
 ) -> dict[str, Any]:
     """Say whether the anchors and the ridge parameter suit some settings, and which ones would suit them better.
 
     Args:
         config: The complete settings to judge. If None, they are resolved from `settings`.
         run: The folder of a finished run whose teacher is used. If empty, a short pilot run provides the teacher.
+        trust: Whether to import code that `run` names, even if this user did not make it on this machine.
         settings: Individual settings by name, as for `train`.
 
     Returns:
         The advice, with the errors that it is based on.
     """
+    if trust and run:
+        grant(run)
     return advising.advise(config or resolve({**settings}), advising.teacher_of_run(Path(run)) if run else None)

@@ -6,7 +6,6 @@ atomically. Checkpoints are numbered files of this kind in one folder.
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
@@ -21,6 +20,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.npy import check_numbers, read_npz, read_regular
 from fedqhd.core.protocols import Array, Payload
 
 log = logging.getLogger(__name__)
@@ -125,13 +125,14 @@ def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:
         FedQHDError: If the file does not exist or was written by a newer FedQHD.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path)
         sealed = data[-_CHECK - len(_MARK) : -_CHECK] == _MARK
         if sealed and checksum(memoryview(data)[:-_CHECK]) != data[-_CHECK:]:
             raise ValueError("its checksum does not match its content")
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
+        arrays = read_npz(data)
         about = json.loads(arrays.pop(_ABOUT).tobytes())
+        if not isinstance(about, dict) or type(about.get("version")) is not int:
+            raise ValueError("its note has no version")
         version = about["version"]
         if not sealed and version in range(SEALED, VERSION + 1):
             raise ValueError("its checksum is missing")
@@ -176,12 +177,25 @@ def pack(arrays: Payload) -> tuple[Array, list[Any]]:
 
 
 def unpack(data: Array, index: list[Any]) -> dict[str, Array]:
-    """Return the arrays that `pack` concatenated."""
-    arrays, at = {}, 0
-    for name, dtype, shape in index:
-        size = np.dtype(dtype).itemsize * math.prod(shape)
+    """Return the arrays that `pack` concatenated.
+
+    Raises:
+        ValueError: If the index does not describe the data. An index of other types may raise other exceptions, too.
+    """
+    if data.ndim != 1 or data.dtype != np.uint8:
+        raise ValueError(f"its data are {data.dtype} of shape {data.shape}, not bytes")
+    arrays: dict[str, Array] = {}
+    at = 0
+    for name, kind, shape in index:
+        dtype = np.dtype(str(kind))
+        size = dtype.itemsize * math.prod(shape)
+        check_numbers(dtype, shape, min(size, len(data) - at))
+        if not isinstance(name, str) or name in arrays:
+            raise ValueError(f"its index has the name {name!r:.80} twice or for no array")
         arrays[name] = data[at : at + size].copy().view(dtype).reshape(shape)
         at += size
+    if at != len(data):
+        raise ValueError(f"its index describes {at} of its {len(data)} bytes")
     return arrays
 
 
@@ -198,10 +212,18 @@ def read_checkpoint(folder: Path) -> NumberedCheckpoint | None:
     for path in checkpoints(folder):
         try:
             packed, about = read_arrays(path)
+            if about["version"] == VERSION:
+                return NumberedCheckpoint(number_of(path), _unpacked(path, packed, about), about, path)
         except DamagedFile as error:
             log.warning("%s; continuing from the checkpoint before it", error)
             continue
-        if about["version"] == VERSION:
-            return NumberedCheckpoint(number_of(path), unpack(packed["data"], about.pop("index")), about, path)
         log.warning("%s was written by an earlier FedQHD, and this version cannot resume from it", path)
     return None
+
+
+def _unpacked(path: Path, packed: Payload, about: dict[str, Any]) -> dict[str, Array]:
+    """Return the arrays of a checkpoint, and take its index out of its note."""
+    try:
+        return unpack(packed["data"], about.pop("index"))
+    except Exception as error:  # an index may hold anything that JSON can express
+        raise damaged(path, f"its index does not fit its data: {error}") from error

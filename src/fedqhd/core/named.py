@@ -2,6 +2,8 @@
 
 On the command line and in files, users refer to their own classes and functions as `module:name`. From Python they can
 pass any object, which then gets a name.
+
+Importing a module runs it. Names in files and messages of others get here only after `fedqhd.core.trust` let them pass.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise FedQHDError(f"config={str(path)!r} does not exist") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise FedQHDError(f"config={str(path)!r} cannot be read as TOML: {error}") from error
 
 

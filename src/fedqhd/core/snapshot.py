@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedqhd.core import rng
+from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Payload, under
 
 
@@ -31,9 +32,12 @@ class Stateful:
         return snapshot(self)
 
     def restore(self, p: Payload) -> None:
-        """Continue from a state that `state` returned."""
-        restore(self, p)
-        self.restored()
+        """Continue from a state that `state` returned. Raises FedQHDError if it is not that of such an object."""
+        try:
+            restore(self, p)
+            self.restored()
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+            raise FedQHDError(f"the saved state does not fit a {type(self).__name__}: {error!r:.200}") from error
 
     def restored(self) -> None:
         """Rebuild what is derived from the state. Subclasses that derive anything extend this method."""
@@ -72,12 +76,19 @@ def restore(thing: Stateful, saved: Payload) -> None:
         if hasattr(value, "state") and hasattr(value, "restore"):
             value.restore(under(saved, f"{key}."))
         elif isinstance(value, np.ndarray):
-            value[:] = saved[key]
+            fill(value, saved[key], key)
         else:
             setattr(thing, name, _like(value, saved[key]))
     for name in _declared(thing, "OPTIONAL"):
         found = saved.get(_key(name))
         setattr(thing, name, None if found is None else found.copy())
+
+
+def fill(target: Array, saved: Array, name: str) -> None:
+    """Copy a saved array into one of the same shape. Raises ValueError for any other, which numpy may broadcast."""
+    if saved.shape != target.shape:
+        raise ValueError(f"{name} has the shape {saved.shape}, and {target.shape} is needed")
+    target[...] = saved
 
 
 def _like(value: Any, array: Array) -> Any:

@@ -6,6 +6,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from fedqhd.core.source import finalize
+
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
@@ -16,22 +18,28 @@ def render(name: str, **values: Any) -> str:
 
     Args:
         name: The path of the template below the package, e.g. "report/templates/page.html". In a template whose name
-            ends in .html, every value is escaped.
+            ends in .html, every value is escaped. A template of source code (.py.jinja, .h.jinja) accepts integers and
+            text that `fedqhd.core.source` has escaped.
         values: The values of the variables in the template. A variable without a value is an error.
 
     Returns:
         The rendered text.
     """
-    return environment().get_template(name).render(**values)
+    return environment(name.endswith(SOURCES)).get_template(name).render(**values)
+
+
+SOURCES = (".py.jinja", ".h.jinja")
+"""The ends of the names of templates of source code."""
 
 
 @cache
-def environment() -> Environment:
-    """Return the Jinja environment that all templates share."""
+def environment(source: bool) -> Environment:
+    """Return the Jinja environment of the templates of source code, or of all others."""
     # jinja2 is imported here because most commands never render anything.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     found = Environment(
+        finalize=finalize if source else None,
         loader=PackageLoader("fedqhd", "."), autoescape=lambda name: name is not None and name.endswith(".html"),
         undefined=StrictUndefined, keep_trailing_newline=True, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.trust import FLAG
 
 
 def add_federate(commands: Any, add_settings: Callable[[argparse.ArgumentParser], None]) -> None:
@@ -45,6 +46,7 @@ def add_federate(commands: Any, add_settings: Callable[[argparse.ArgumentParser]
     server.add_argument("--config", default="", metavar="FILE", help="TOML file of settings")
     server.add_argument("--overwrite", action="store_true", help="replace the run that --out holds")
     server.add_argument("--resume", action="store_true", help="resume the run that --out holds")
+    server.add_argument("--trust", action="store_true", help=FLAG)
     add_settings(server)
 
     client = parts.add_parser("client", help="join a federation as a client", allow_abbrev=False)

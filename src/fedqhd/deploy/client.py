@@ -22,6 +22,7 @@ from fedqhd.agents.client import LocalClient
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged, write_failed
+from fedqhd.core.trust import remember
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.account import Account
 from fedqhd.engines.flower.client import Site, make_client_app
@@ -29,6 +30,7 @@ from fedqhd.envs.make import spaces_of
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.runs.build import check_environment, make_client, make_federation, member
+from fedqhd.runs.config import code_names
 from fedqhd.runs.outcome import evaluate, measure
 from fedqhd.runs.private import secure_range
 
@@ -67,6 +69,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         c = c.replace(encoder_seed=encoder_seed(home, node.get("encoder-seed")))
     if not 0 <= index < c.clients:
         raise FedQHDError(f"partition-id={index} is not possible: the server has clients 0 to {c.clients - 1}")
+    remember(home, code_names(c.values))
     check_environment(c, [index])
     public = make_public(shared)
     world = public.fingerprint()

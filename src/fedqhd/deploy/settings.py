@@ -14,7 +14,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.presets import read_toml
 from fedqhd.federation.method import method_of
-from fedqhd.runs.config import FIELDS, resolve
+from fedqhd.runs.config import FIELDS, code_names, resolve
 
 SERVER_ONLY = (
     "method", "clients", "episodes", "round_episodes", "action_repeat", "gamma", "weights", "exchange", "temperature",
@@ -71,8 +71,8 @@ def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Con
     Raises:
         FedQHDError: If the file contradicts the server.
     """
-    served = tomllib.loads(greeting["settings"])
     own = read_toml(Path(file)) if file else {}
+    served = served_settings(greeting, own)
     for name in SERVER_ONLY:
         if name in own and own[name] != served.get(name, own[name]):
             raise FedQHDError(
@@ -85,6 +85,31 @@ def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Con
             "setting='homogeneous' needs one encoder for all: leave the seed out"
         )
     return c, c.replace(env=served["env"], seed=served["seed"])
+
+
+def served_settings(greeting: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in a greeting, of which only those that a server chooses are accepted.
+
+    A server never names code for its clients: a name `module:name` must be in the client's own settings, too.
+
+    Raises:
+        FedQHDError: If the greeting is malformed, or sets or names more than a server may.
+    """
+    try:
+        served = tomllib.loads(greeting["settings"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise FedQHDError(f"the server sent settings that cannot be read: {error!r:.200}") from error
+    for name, value in served.items():
+        if name not in (*SERVER_ONLY, *PUBLIC, *OVERRIDABLE):
+            raise FedQHDError(f"the server sent {name!r:.80}={value!r:.80}, which is not for a server to choose")
+    foreign = sorted(set(code_names(served)) - set(code_names(own)))
+    if foreign:
+        where = next(name for name, value in served.items() if foreign[0] in code_names({name: value}))
+        raise FedQHDError(
+            f"the server names code, {where}={foreign[0]!r:.200}: if you trust it, put the same line into the file of "
+            "your own settings (--config)"
+        )
+    return served
 
 
 def check_client(file: str) -> None:

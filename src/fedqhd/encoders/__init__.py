@@ -7,6 +7,7 @@ import numpy as np
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged, read_arrays
 from fedqhd.core.protocols import Array, Payload
+from fedqhd.core.trust import check_code, grant
 from fedqhd.encoders.adapters import CustomEncoder, custom_encoder, rebuild_encoder
 from fedqhd.encoders.base import BaseEncoder, DrawnEncoder
 from fedqhd.encoders.fourier import ComplexFourier, RandomFourier
@@ -33,19 +34,36 @@ def draw_encoder(name: str, n: int, D: int, sigma: float, rng: np.random.Generat
 
 def from_arrays(name: str, arrays: Payload, fingerprint: str, source: str) -> BaseEncoder:
     """Return the encoder that was saved to `source`. Raises FedQHDError if it does not have the fingerprint."""
+    if not isinstance(name, str) or not isinstance(fingerprint, str):
+        raise damaged(source, "the name or the fingerprint of its encoder is not text")
     if ":" in name:
         return rebuild_encoder(name, arrays, fingerprint, source)
     if name not in ENCODERS:
-        raise FedQHDError(f"{source} needs the encoder '{name}', but this version only has {', '.join(ENCODERS)}")
+        raise FedQHDError(f"{source} needs the encoder {name!r:.80}, but this version only has {', '.join(ENCODERS)}")
+    try:
+        ENCODERS[name].check_arrays(arrays)
+    except ValueError as error:
+        raise damaged(source, str(error)) from error
     encoder = ENCODERS[name](**arrays)
     if encoder.fingerprint() != fingerprint:
         raise damaged(source, "the encoder's fingerprint does not match its arrays")
     return encoder
 
 
-def load_encoder(path: str | Path) -> BaseEncoder:
-    """Load an encoder from a file that its method `save` wrote."""
+def load_encoder(path: str | Path, trust: bool = False) -> BaseEncoder:
+    """Load an encoder from a file that its method `save` wrote.
+
+    Args:
+        path: The file.
+        trust: Whether to import the code that the file of a custom encoder names.
+
+    Raises:
+        FedQHDError: If the file is damaged, or names code that is not trusted.
+    """
     arrays, about = read_arrays(path)
+    if trust:
+        grant(path)
+    check_code([str(about.get("encoder"))], Path(path))
     return from_arrays(str(about.get("encoder")), arrays, str(about.get("fingerprint")), str(path))
 
 

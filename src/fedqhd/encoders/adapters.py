@@ -163,6 +163,8 @@ def rebuild_encoder(name: str, arrays: Payload, fingerprint: str, source: str) -
         encoder = custom_encoder(name, n, D, sigma, generator, arrays["states"])
     except KeyError as error:
         raise damaged(source, f"{error} is missing") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise damaged(source, f"the arrays of its encoder cannot be used: {error}") from error
     if not isinstance(encoder, CustomEncoder):
         raise FedQHDError(f"encoder={name!r} is now a {encoder.name} encoder, not the map that {source} was saved with")
     probe = encoder.arrays["probe"]

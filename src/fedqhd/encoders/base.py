@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -12,12 +13,15 @@ import numpy as np
 from fedqhd import kernels
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_arrays
-from fedqhd.core.protocols import Array
+from fedqhd.core.protocols import Array, Payload
 
 # Kernels receive these in place of arrays that an encoder does not have.
 NO_OMEGA = np.zeros((0, 0), np.float32)
 NO_PHASE = np.zeros(0, np.float32)
 NO_ITEMS = np.zeros((0, 0, 0), np.int8)
+
+Layout = Mapping[str, tuple[type, tuple[str | int, ...]]]
+"""The type and the shape of each array of an encoder. A shape consists of numbers and of names of sizes, n and D."""
 
 
 class BaseEncoder(ABC):
@@ -86,8 +90,26 @@ class BaseEncoder(ABC):
 class DrawnEncoder(BaseEncoder):
     """A random encoder of any dimension, whose inner products approach a kernel as the dimension grows."""
 
+    layout: ClassVar[Layout]
     entry_bytes: ClassVar[int] = 4
     """The bytes of its arrays for each state variable and component of the hypervector."""
+
+    @classmethod
+    def check_arrays(cls, arrays: Payload) -> None:
+        """Raise ValueError unless arrays of a file have the types and shapes that the kernels rely on."""
+        if arrays.keys() != cls.layout.keys():
+            raise ValueError(f"an encoder {cls.name!r} consists of {', '.join(cls.layout)}, not {', '.join(arrays)}")
+        sizes: dict[str | int, int] = {}
+        for name, (dtype, dims) in cls.layout.items():
+            x = arrays[name]
+            right = x.dtype == dtype and x.ndim == len(dims) and x.size > 0 and bool(np.isfinite(x).all())
+            if not (right and all(k == (sizes.setdefault(d, k) if isinstance(d, str) else d)
+                                  for d, k in zip(dims, x.shape, strict=True))):  # fmt: skip
+                shape = ", ".join(map(str, dims))
+                raise ValueError(
+                    f"the encoder's {name} is {x.dtype} of shape {x.shape}, and finite {np.dtype(dtype)} of shape "
+                    f"({shape}) is needed"
+                )
 
     @classmethod
     def sample(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> Self:

@@ -6,11 +6,13 @@ variable, bound by multiplication.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from fedqhd import kernels
 from fedqhd.core.protocols import Array
-from fedqhd.encoders.base import NO_ITEMS, NO_PHASE, DrawnEncoder
+from fedqhd.encoders.base import NO_ITEMS, NO_PHASE, DrawnEncoder, Layout
 from fedqhd.kernels.kinds import COMPLEX, FOURIER
 
 TURN = 2 * np.pi
@@ -48,6 +50,7 @@ class RandomFourier(_Fourier):
     """
 
     name = "fourier"
+    layout: ClassVar[Layout] = {"Omega": (np.float32, ("n", "D")), "b": (np.float32, ("D",))}
 
     @classmethod
     def _draw(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> dict[str, Array]:
@@ -74,6 +77,7 @@ class ComplexFourier(_Fourier):
     """
 
     name = "complex"
+    layout: ClassVar[Layout] = {"Omega": (np.float32, ("n", "D"))}
     dtype = np.complex64
 
     @classmethod

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from fedqhd.core.protocols import Array
-from fedqhd.encoders.base import NO_OMEGA, DrawnEncoder
+from fedqhd.encoders.base import NO_OMEGA, DrawnEncoder, Layout
 from fedqhd.envs.scaling import SPAN
 from fedqhd.kernels.kinds import SYMBOLIC
 
@@ -29,6 +31,7 @@ class Symbolic(DrawnEncoder):
     """
 
     name = "symbolic"
+    layout: ClassVar[Layout] = {"items": (np.int8, ("n", LEVELS, "D")), "grid": (np.float32, (2,))}
     entry_bytes = LEVELS
 
     @classmethod

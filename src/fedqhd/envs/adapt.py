@@ -38,6 +38,8 @@ def make(env_id: str, **kwargs: Any) -> Env:
         kwargs: Arguments of the environment.
     """
     # Gymnasium's passive checker is disabled because it takes as long as a step of CartPole.
+    if env_id.count(":") > 1:
+        raise FedQHDError(f"env={env_id!r} is not an environment: give an id such as CartPole-v1, or module:Env")
     custom = named.find(env_id, "env") if ":" in env_id else None
     try:
         if custom is None:

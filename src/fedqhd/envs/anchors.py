@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.npy import MAGIC, read_npy, read_npz, read_regular
 from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Need, Settings, setting
 from fedqhd.envs.adapt import Env
@@ -18,6 +20,8 @@ from fedqhd.envs.scaling import StateScaler
 
 MOVING = ("teacher", "visited")
 """Sources whose anchors change during training."""
+UNPACKED = 64 << 20
+"""The most bytes to which a compressed file of anchors may expand: a million states of eight variables."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,12 @@ def read_states(file: str, n: int) -> Array:
     if not Path(file).is_file():
         raise FedQHDError(f"anchor_file={file!r} does not exist: give an .npy or .npz file of states")
     try:
-        loaded = np.load(file, allow_pickle=False)
-        states = loaded if isinstance(loaded, np.ndarray) else loaded[loaded.files[0]]
-        states = np.asarray(states, dtype=np.float64)
+        data = read_regular(file)
+        zipped = data.startswith(MAGIC)
+        states = next(iter(read_npz(data, UNPACKED).values())) if zipped else read_npy(io.BytesIO(data), len(data))
+        if np.iscomplexobj(states):
+            raise ValueError("it holds complex numbers")
+        states = states.astype(np.float64)
     except Exception as error:
         raise FedQHDError(f"anchor_file={file!r} cannot be read as an .npy or .npz file of numbers: {error}") from error
     if states.ndim != 2 or states.shape[1] != n or not len(states):

@@ -60,6 +60,17 @@ class StateScaler(NamedTuple):
     def __call__(self, s: Array) -> Array:
         return ((s - self.shift) / self.scale).astype(np.float32)
 
+    def check(self) -> None:
+        """Raise ValueError unless the arrays are finite numbers of one length and the scale is positive."""
+        for name, x in self._asdict().items():
+            if x.dtype.kind not in "iuf" or x.ndim != 1 or x.shape != self.shift.shape or not np.isfinite(x).all():
+                raise ValueError(f"the scaler's {name} is not a row of finite numbers, one per state variable")
+        if not (self.scale > 0).all():
+            raise ValueError(f"the scaler's scale has the value {self.scale.min()}, which is not positive")
+        with np.errstate(over="ignore"):
+            if not np.isfinite([self(self.low), self(self.high)]).all():
+                raise ValueError("the scaler scales the box of states beyond the finite numbers of float32")
+
     def raw(self, z: Array) -> Array:
         """Return the raw states that were scaled to z, up to the rounding of z to float32."""
         return np.asarray(z, np.float64) * self.scale + self.shift

@@ -18,7 +18,7 @@ FORMATS: Mapping[str, Callable[[Policy, str, str], bytes]] = {"onnx": model, "nu
 file."""
 
 
-def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
+def export(run: str | Path, client: int, format: str, out: str | Path, trust: bool = False) -> Path:
     """Write the policy of one client of a finished run to a file.
 
     Args:
@@ -26,6 +26,7 @@ def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
         client: The number of the client.
         format: "onnx", "numpy" (one Python file) or "c" (a C header).
         out: The file to write. The names of a C header begin with the file's name: lander.h has `lander_action`.
+        trust: Whether to import code that the run names, even if this user did not make it on this machine.
 
     Returns:
         The path of the file.
@@ -35,7 +36,7 @@ def export(run: str | Path, client: int, format: str, out: str | Path) -> Path:
     """
     if format not in FORMATS:
         raise FedQHDError(f"format={format!r} is unknown: choose from {', '.join(FORMATS)}")
-    policy = load_policy(run, client)
+    policy = load_policy(run, client, trust)
     about = f"The greedy policy of client {client} for {policy.env}, exported by FedQHD {__version__}."
     if policy.action_repeat > 1:
         about += f" Keep each action for {policy.action_repeat} steps."

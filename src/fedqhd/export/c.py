@@ -6,7 +6,6 @@ bits. Angles are measured in units such that a full turn is a power of 2, which 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from fedqhd.agents.policy import Policy
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Payload
+from fedqhd.core.source import Code, c_comment, identifier, number
 from fedqhd.core.templates import render
 from fedqhd.envs.rollouts import states_met
 from fedqhd.export.parts import kind_of, readout
@@ -53,18 +53,14 @@ def header(policy: Policy, about: str, name: str) -> bytes:
     constants["w"] = q[: len(W)].T
     if kind == "complex":
         constants["w_imag"] = q[len(W) :].T
+    prefix = identifier(name)
     return render(
-        "export/templates/policy.h.jinja", about=about, prefix=identifier(name), kind=kind, n=policy.model.n,
-        actions=policy.model.actions, action_repeat=policy.action_repeat, D=len(W),
-        unit=unit / (1 if kind == "symbolic" else 127), flash=sum(x.nbytes for x in constants.values()),
+        "export/templates/policy.h.jinja", about=c_comment(about), prefix=prefix, PREFIX=identifier(prefix.upper()),
+        kind=kind, n=policy.model.n, actions=policy.model.actions, action_repeat=policy.action_repeat, D=len(W),
+        unit=Code(number(unit / (1 if kind == "symbolic" else 127), ".9e") + "f"),
+        flash=Code(f"{sum(x.nbytes for x in constants.values()):,}"),
         arrays=[_array(key, x) for key, x in constants.items()], **settings,
     ).encode()  # fmt: skip
-
-
-def identifier(name: str) -> str:
-    """Return a name as a C identifier: other characters become underscores, and it begins with a letter."""
-    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return word if word[:1].isalpha() else f"policy_{word}"
 
 
 def rounded(F: Array, W: Array, unit: float) -> Array:
@@ -148,13 +144,13 @@ def _fourier(policy: Policy, arrays: Payload, S: Array) -> tuple[dict[str, Array
     return constants, F, {"has_phase": has_phase, "turn_bits": turn, "table_bits": TABLE_BITS}
 
 
-def _array(name: str, x: Array) -> tuple[str, str, str]:
+def _array(name: str, x: Array) -> tuple[Code, Code, Code]:
     """Return the parts of a C declaration of x: the type, the name with its sizes, and the values in braces."""
     sizes = "".join(f"[{k}]" for k in x.shape)
-    return TYPES[x.dtype.name], name + sizes, _braces(x)
+    return Code(TYPES[x.dtype.name]), Code(name + sizes), Code(_braces(x))
 
 
 def _braces(x: Array) -> str:
     if x.ndim > 1:
         return "{" + ",\n".join(_braces(row) for row in x) + "}"
-    return "{" + ",".join(f"{v:.9e}f" if x.dtype.kind == "f" else str(v) for v in x.tolist()) + "}"
+    return "{" + ",".join(number(v, ".9e") + "f" if x.dtype.kind == "f" else str(v) for v in x.tolist()) + "}"

@@ -10,6 +10,7 @@ import numpy as np
 from fedqhd.agents.model import MLP
 from fedqhd.agents.policy import Policy
 from fedqhd.core.protocols import Array
+from fedqhd.core.source import Code, number, python_docstring
 from fedqhd.core.templates import render
 from fedqhd.export.parts import kind_of, readout
 
@@ -46,13 +47,15 @@ def script(policy: Policy, about: str, name: str) -> bytes:
         constants["W"] = _matrix(W.real)
         if kind == "symbolic":
             items, (first, per_unit) = arrays["items"], arrays["grid"]
-            constants["FIRST, PER_UNIT, LEVELS"] = f"{float(first)!r}, {float(per_unit)!r}, {items.shape[1]}"
+            constants["FIRST, PER_UNIT, LEVELS"] = f"{number(first)}, {number(per_unit)}, {items.shape[1]}"
             constants["ITEMS"] = _matrix(items.reshape(-1, items.shape[2]))
         else:
             constants["OMEGA"] = _matrix(arrays["Omega"])
             constants |= {"B": _numbers(arrays["b"])} if kind == "fourier" else {"W_IMAG": _matrix(W.imag)}
-    about = textwrap.fill(about, 118)
-    return render("export/templates/policy.py.jinja", about=about, kind=kind, constants=constants).encode()
+    return render(
+        "export/templates/policy.py.jinja", about=python_docstring(textwrap.fill(about, 118)), kind=kind,
+        constants={Code(key): Code(value) for key, value in constants.items()},
+    ).encode()  # fmt: skip
 
 
 def _text(x: Array) -> str:

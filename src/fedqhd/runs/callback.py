@@ -163,15 +163,20 @@ class Callback:
 CALLBACKS: Registry[Callback] = Registry("callbacks", "fedqhd.callbacks", Callback)
 
 
+def callback_name(text: str) -> str:
+    """Return the name of a callback without its arguments."""
+    name, colon, last = text.rpartition(":")
+    return name if colon and "=" in last else text
+
+
 def make_callback(text: str) -> Callback:
     """Make a callback from its name and, after a colon, its arguments: `evaluate:every=5,episodes=10`.
 
     Raises:
         FedQHDError: If there is no such callback, or it does not take these arguments.
     """
-    name, colon, last = text.rpartition(":")
-    if "=" not in last or not colon:
-        name, last = text, ""
+    name = callback_name(text)
+    last = text[len(name) + 1 :]
     kind = CALLBACKS.find(name)
     known = [p for p in inspect.signature(kind).parameters if p != "self"]
     given: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import read_checkpoint, write_checkpoint
+from fedqhd.core.files import damaged, read_checkpoint, write_checkpoint
 from fedqhd.core.protocols import Payload, under
 from fedqhd.federation import Server
 
@@ -75,8 +75,24 @@ def load(folder: Path, parties: Parties, run: str) -> Checkpoint | None:
     if found is None:
         return None
     about = found.about
-    if about["run"] != run:
+    if about.get("run") != run:
         raise FedQHDError(f"{found.path} belongs to a run with other settings: remove it, or set overwrite")
-    parties.restore(found.arrays, about["server"])
+    try:
+        check_totals(about["totals"])
+        if type(about["rounds_done"]) is not int or about["rounds_done"] < 0:
+            raise ValueError(f"rounds_done={about['rounds_done']!r:.80} is not a number of rounds")
+        parties.restore(found.arrays, about["server"])
+    except (FedQHDError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise damaged(found.path, f"its arrays or its note are not those of this run: {error}") from error
     teacher, state = (under(found.arrays, prefix) for prefix in ("teacher/", "federation/"))
     return Checkpoint(about["rounds_done"], teacher, state, about["totals"])
+
+
+def check_totals(totals: Any) -> None:
+    """Raise ValueError, KeyError or TypeError unless these are the totals of a run."""
+    whole = [totals["rounds"], totals["steps"], totals["bytes_up"], totals["bytes_down"], *totals["metrics"]]
+    seconds = list(totals["seconds"].values())
+    if len(whole) != 6 or any(type(k) is not int or k < 0 for k in whole):
+        raise ValueError("its totals are not numbers of rounds, steps and bytes")
+    if any(type(x) not in (int, float) for x in seconds):
+        raise ValueError("its seconds are not numbers")

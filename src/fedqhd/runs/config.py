@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedqhd.agents.learner import LEARNERS
-from fedqhd.core import named, presets
+from fedqhd.core import named, presets, trust
 from fedqhd.core.config import Config, defaults_of
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.named import name_of
@@ -24,6 +24,7 @@ from fedqhd.envs.scaling import ScalingSettings
 from fedqhd.federation.method import METHODS, LearnerSettings, Method
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.wrappers.settings import WRAPPERS
+from fedqhd.runs.callback import callback_name
 from fedqhd.runs.settings import RunSettings
 
 log = logging.getLogger(__name__)
@@ -243,8 +244,43 @@ def refuse_unused(given: Mapping[str, Any], c: Config, known: KnownSettings) -> 
                 )
 
 
-def load_config(file: Path) -> Config:
-    """Read the settings that a run recorded, without settings of older versions that no longer have an effect."""
+def code_names(values: Mapping[str, Any]) -> list[str]:
+    """Return the names of code, `module:name`, in settings and in the tables of a file."""
+    found = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found += code_names(value)
+            continue
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(text, str) or (key in FIELDS and key not in CODE):
+                continue
+            name = callback_name(text) if key == "callbacks" else text
+            # Of an own method or learner any setting may be a name. The entry dqn:64 of `agents` is none.
+            if trust.is_code(name) and (key != "agents" or named.is_custom_name(name)):
+                found.append(name)
+    return found
+
+
+def check_code(file: Path, given: Iterable[str] = ()) -> None:
+    """Raise FedQHDError if the settings of a run name code that the user has neither made, given nor trusted.
+
+    Args:
+        file: The config.toml in the folder of the run.
+        given: Names that the user has given himself in this call.
+    """
+    if file.exists() and not file.is_file():  # reading a device or a pipe may never end
+        raise FedQHDError(f"{file} is not a regular file: a folder with the results of fedqhd.train is needed")
+    trust.check_code(code_names(presets.read_toml(file)), file.parent, given)
+
+
+def load_config(file: Path, given: Iterable[str] = ()) -> Config:
+    """Read the settings that a run recorded, without settings of older versions that no longer have an effect.
+
+    Args:
+        file: The config.toml in the folder of the run.
+        given: Names of code that the user has given himself in this call; see `fedqhd.core.trust`.
+    """
+    check_code(file, given)
     values = presets.read_toml(file)
     known = KnownSettings(values)
     known.check_names(f"{file}: ", values)
@@ -258,3 +294,5 @@ def default_of(name: str) -> Any:
 
 FIELDS: Mapping[str, dataclasses.Field[Any]] = fields_of(*known_classes())
 """All settings of the package, by name."""
+CODE = {"agents", *(name for name, f in FIELDS.items() if f.metadata["custom"])}
+"""The settings of the package whose values may name the user's own code."""

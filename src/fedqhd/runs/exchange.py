@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedqhd.agents.client import LocalClient
-from fedqhd.agents.model import load_model, note_of
+from fedqhd.agents.model import code_names, load_model, note_of
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import read_arrays, write_arrays
+from fedqhd.core.files import damaged, read_arrays, write_arrays
 from fedqhd.core.protocols import Array, Federation, Model, Payload, under
+from fedqhd.core.trust import check_code
 from fedqhd.federation import ThroughAnchors, unwrapped
 
 
@@ -95,6 +96,7 @@ def load(run: str | Path) -> Exchange:
             "which is exact)"
         )
     arrays, about = read_arrays(path)
+    check_exchange(path, arrays, about)
     if not about["one_pi"]:
         raise FedQHDError(
             f"run={str(run)!r} has weights=precision or an aggregate such as median, whose teacher is defined only at "
@@ -102,3 +104,16 @@ def load(run: str | Path) -> Exchange:
         )
     models = [load_model(under(arrays, f"before.{i}."), a, str(path)) for i, a in enumerate(about["before"])]
     return Exchange(arrays["anchors"], arrays["Q"], arrays["pi"], models)
+
+
+def check_exchange(path: Path, arrays: Payload, about: Mapping[str, Any]) -> None:
+    """Raise FedQHDError if the file of an exchange is damaged, or names code that is not trusted."""
+    before = about.get("before")
+    if not isinstance(before, list) or not all(isinstance(note, dict) for note in before) or "one_pi" not in about:
+        raise damaged(path, "its note is not that of an exchange")
+    for name in ("anchors", "Q", "pi"):
+        if name not in arrays or not np.isfinite(arrays[name]).all():
+            raise damaged(path, f"{name!r} is missing or not finite")
+    if arrays["pi"].shape != (len(before),) or arrays["anchors"].ndim != 2 or arrays["Q"].ndim != 2:
+        raise damaged(path, "its arrays do not have the shapes of an exchange")
+    check_code([name for note in before for name in code_names(note)], path)

@@ -10,9 +10,10 @@ from pathlib import Path
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, number_of, write_bytes
+from fedqhd.core.trust import TOKEN
 from fedqhd.runs import checkpoint, exchange, metrics, rounds_log
 from fedqhd.runs.callback import EVALUATIONS, STOPPED
-from fedqhd.runs.config import load_config
+from fedqhd.runs.config import code_names, load_config
 from fedqhd.runs.outcome import BEST
 
 DERIVED = ("curves.png", "play.gif", "gap.json", "gap.png")
@@ -53,7 +54,7 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
     if resume and overwrite:
         raise FedQHDError("resume and overwrite exclude each other: choose one")
     if resume and held.exists():
-        before = load_config(held).values
+        before = load_config(held, code_names(config.values)).values
         for name, new in config.values.items():
             old = before.get(name, new)
             if old != new and name not in ("out", "engine", "callbacks"):
@@ -75,7 +76,7 @@ def clear(folder: Path) -> None:
     for home in (folder, folder / BEST):
         for model in (*(home / "models").glob("client-*.npz"), exchange.path_of(home)):
             model.unlink(missing_ok=True)
-    for name in ("summary.json", metrics.NAME, rounds_log.NAME, EVALUATIONS, STOPPED, *DERIVED, "config.toml"):
+    for name in ("summary.json", metrics.NAME, rounds_log.NAME, EVALUATIONS, STOPPED, TOKEN, *DERIVED, "config.toml"):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -14,6 +14,7 @@ from fedqhd.agents.client import SPLIT, LocalClient
 from fedqhd.agents.policy import Policy, greedy_returns, model_path
 from fedqhd.core.config import Config
 from fedqhd.core.engine import Trial
+from fedqhd.core.files import damaged
 from fedqhd.core.lines import parsed
 from fedqhd.core.protocols import Array
 from fedqhd.envs.scaling import StateScaler
@@ -27,6 +28,9 @@ from fedqhd.runs.metrics import NAME as METRICS
 
 LAST = 100
 """The number of last episodes over which the final return is averaged."""
+SPARSE, FEW = 1000, 1_000_000
+"""A table of returns has at most SPARSE entries for each episode that was played, beyond the first FEW: a file of a few
+lines must not ask for all of the memory."""
 
 
 def training_returns(folder: Path, clients: int, episodes: int) -> Array:
@@ -39,10 +43,16 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
         clients: The number of clients, N.
         episodes: The number of episodes per client.
     """
-    rows = parsed((folder / METRICS).read_bytes())
-    returns = np.full((clients, max(episodes, *(1 + row["episode"] for row in rows))), np.nan)
-    for row in rows:
-        returns[row["client"], row["episode"]] = row["return"]
+    try:
+        rows = parsed((folder / METRICS).read_bytes())
+        columns = max(episodes, *(1 + row["episode"] for row in rows))
+        if clients * columns > SPARSE * len(rows) + FEW:
+            raise ValueError(f"{len(rows)} episodes are too few for {clients} clients of {columns} episodes each")
+        returns = np.full((clients, columns), np.nan)
+        for row in rows:
+            returns[row["client"], row["episode"]] = row["return"]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise damaged(folder / METRICS, f"its lines are not episodes of this run: {error}") from error
     return returns
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.client import SPLIT, LocalClient
-from fedqhd.core import alive
+from fedqhd.core import alive, trust
 from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
@@ -26,6 +26,7 @@ from fedqhd.runs import callback, checkpoint, exchange, metrics, rounds_log
 from fedqhd.runs.build import World, build, liars, make_server, warm_up
 from fedqhd.runs.callback import Callback, Training
 from fedqhd.runs.checkpoint import Checkpoint, Parties
+from fedqhd.runs.config import code_names
 from fedqhd.runs.folder import claim, clear, identity, keep_last_checkpoint, resume_command
 from fedqhd.runs.outcome import Outcome, evaluate, measure, summarise, summarise_replies
 from fedqhd.runs.private import privacy_spent
@@ -89,6 +90,7 @@ def conduct(
         with alive.training(training.folder):
             if not resume:
                 clear(training.folder)
+            trust.remember(training.folder, code_names(config.values))  # first: who sees the settings may read them
             write_bytes(training.folder / "config.toml", config.to_toml().encode())
             totals = run(training, parties, world.federation)
             training.tell("on_training_end")

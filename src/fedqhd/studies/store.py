@@ -40,6 +40,9 @@ def read(results: Path, name: str) -> dict[str, Any]:
     found = json.loads(file.read_text())
     if not isinstance(found, dict) or "rows" not in found:
         raise FedQHDError(f"{file} is not a result file of this version: recreate it with fedqhd reproduce {name}")
+    for row in found["rows"]:
+        if ":" in str(row.get("method", "")):
+            raise FedQHDError(f"{file} names code, method={row['method']!r}: results have methods of the package only")
     return found
 
 

@@ -13,11 +13,12 @@ from typing import Any, NoReturn
 
 from fedqhd._version import __version__
 from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.trust import grant
 from fedqhd.deploy.cli import add_federate, run_federate
 from fedqhd.ui.compare import add_compare, run_compare
 from fedqhd.ui.gap import add_gap, run_gap
 from fedqhd.ui.reproduce import add_report, add_reproduce, run_report, run_reproduce
-from fedqhd.ui.train import add_train, run_train, settings
+from fedqhd.ui.train import add_train, add_trust, run_train, settings
 
 WITH_SETTINGS = {"train", "gap", "federate"}
 """Commands that take the settings of a run."""
@@ -57,6 +58,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     evaluate.add_argument("run", metavar="RUN", help="folder of a finished run")
     evaluate.add_argument("--episodes", type=int, default=100, help="fresh episodes for each client (100)")
     evaluate.add_argument("--seed", type=int, default=1, help="seed of the episodes (1)")
+    add_trust(evaluate)
 
     play = commands.add_parser(
         "play", help="show a trained policy in a window, or write a GIF if there is no screen", allow_abbrev=False
@@ -67,6 +69,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
         "--gif", default="", metavar="FILE", help="write a GIF to FILE instead (without a screen: RUN/play.gif)"
     )
     play.add_argument("--seed", type=int, default=0, help="seed of the episode (0)")
+    add_trust(play)
 
     export = commands.add_parser(
         "export", help="write a trained policy as ONNX, as one Python file or as a C header", allow_abbrev=False
@@ -75,6 +78,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     export.add_argument("--client", type=int, default=0, help="whose policy (0)")
     export.add_argument("--format", required=True, metavar="onnx|numpy|c", help="format of the file")
     export.add_argument("--out", required=True, metavar="FILE", help="file to write")
+    add_trust(export)
 
     watch = commands.add_parser(
         "watch", help="follow a run on a web page that only this machine can open", allow_abbrev=False
@@ -84,6 +88,7 @@ def make_parser(words: Sequence[str] = ()) -> Parser:
     watch.add_argument(
         "--wait", type=float, default=60.0, help="seconds to wait for a run that has not started yet (60)"
     )
+    add_trust(watch)
 
     commands.add_parser(
         "doctor",
@@ -117,7 +122,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
         raise FedQHDError(f"episodes={args.episodes} is not possible: it must be at least 1")
     from fedqhd.api.run import evaluate
 
-    returns = evaluate(args.run, args.episodes, args.seed)
+    returns = evaluate(args.run, args.episodes, args.seed, args.trust)
     for client, row in enumerate(returns):
         spread = f"{row.mean():.1f} ± {row.std():.1f}, lowest {row.min():.1f}"
         print(f"client {client}: greedy return {spread}, {len(row)} episodes")
@@ -129,7 +134,7 @@ def run_play(args: argparse.Namespace) -> None:
     from fedqhd.agents.policy import load_policy
     from fedqhd.report.play import has_screen, play
 
-    policy = load_policy(args.run, args.client)
+    policy = load_policy(args.run, args.client, args.trust)
     gif = Path(args.gif or Path(args.run) / "play.gif") if args.gif or not has_screen() else None
     total = play(policy, gif, args.seed)
     print(f"{policy.env}, client {args.client}: return {total:.1f}" + (f"; written to {gif}" if gif else ""))
@@ -139,7 +144,7 @@ def run_export(args: argparse.Namespace) -> None:
     """Run `fedqhd export`."""
     from fedqhd.export import export
 
-    path = export(args.run, args.client, args.format, args.out)
+    path = export(args.run, args.client, args.format, args.out, args.trust)
     print(f"written to {path}: {path.stat().st_size:,} bytes")
 
 
@@ -147,6 +152,8 @@ def run_watch(args: argparse.Namespace) -> None:
     """Run `fedqhd watch` until it is interrupted."""
     from fedqhd.ui.watch import serve
 
+    if args.trust:
+        grant(args.run)
     serve(args.run, args.port, args.wait, lambda text: print(text, flush=True))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from fedqhd.ui.train import add_trust
+
 
 def add_compare(commands: Any) -> None:
     """Add `fedqhd compare` to the subparsers of the command line."""
@@ -22,6 +24,7 @@ def add_compare(commands: Any) -> None:
     p.add_argument(
         "--out", default="", metavar="FOLDER", help="folder for comparison.png and comparison.html (not written)"
     )
+    add_trust(p)
 
 
 def run_compare(args: argparse.Namespace) -> None:
@@ -31,7 +34,7 @@ def run_compare(args: argparse.Namespace) -> None:
     from fedqhd.api.compare import compare
     from fedqhd.report.compare import show
 
-    found = compare(args.runs, [name.replace("-", "_") for name in args.by])
+    found = compare(args.runs, [name.replace("-", "_") for name in args.by], args.trust)
     show(Console(), found.groups, found.notes)
     if args.out:
         print("written:", *found.save(args.out))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.trust import grant
+from fedqhd.ui.train import add_trust
 
 
 def add_gap(commands: Any, add_settings: Callable[[argparse.ArgumentParser], None]) -> None:
@@ -29,6 +31,7 @@ def add_gap(commands: Any, add_settings: Callable[[argparse.ArgumentParser], Non
     gap.add_argument("--reference", default="", metavar="RUN", help="finished run whose Q-function is taken for Q*")
     gap.add_argument("--states", type=int, default=None, help="states to project functions on (as many as needed)")
     gap.add_argument("--config", default="", metavar="FILE", help="with --advise: TOML file of settings")
+    add_trust(gap)
     add_settings(gap)
 
 
@@ -54,7 +57,7 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
     with Messages(console):
         report = training.measure_gap(
             args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20),
-            seed=given.get("seed", 0),
+            seed=given.get("seed", 0), trust=args.trust,
         )  # fmt: skip
     show(console, report)
     print(f"written to {args.run}: gap.json gap.png")
@@ -69,6 +72,8 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
     from fedqhd.report.gap import show_advice
     from fedqhd.runs.config import resolve
 
+    if args.run and args.trust:
+        grant(args.run)
     if args.run:
         run_config(args.run)  # refuses what is not the folder of a run
     file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")

@@ -10,6 +10,7 @@ from typing import Any
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.presets import PLAIN, PRESETS
+from fedqhd.core.trust import FLAG, grant
 
 
 def add_train(commands: Any, add_settings: Callable[[argparse.ArgumentParser], None]) -> None:
@@ -38,6 +39,7 @@ def add_train(commands: Any, add_settings: Callable[[argparse.ArgumentParser], N
         "--extend", type=int, default=None, metavar="EPISODES",
         help="go on with the finished run in --out for this many more episodes per client",
     )  # fmt: skip
+    add_trust(train)
     train.add_argument("--profile", action="store_true", help="print how the time was spent")
     train.add_argument(
         "--preset",
@@ -49,17 +51,25 @@ def add_train(commands: Any, add_settings: Callable[[argparse.ArgumentParser], N
     add_settings(train)
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add the flag `--trust` to a command that reads the folder of a run."""
+    parser.add_argument("--trust", action="store_true", help=FLAG)
+
+
 def settings(args: argparse.Namespace, given: dict[str, Any]) -> Config:
     """Return the settings of a run, from the flags in `given` and a file.
 
     The file is that of --config or, with --resume, the config.toml of the run to continue.
     """
-    from fedqhd.runs.config import resolve
+    from fedqhd.runs.config import check_code, code_names, resolve
 
     file = args.config
+    if args.trust and "out" in given:
+        grant(given["out"])
     if args.resume and not file and "out" in given:
         saved = Path(given["out"]) / "config.toml"
         if saved.exists():
+            check_code(saved, code_names(given))
             file = str(saved)
         elif len(given) == 1:
             raise FedQHDError(f"out={given['out']!r} holds no run to continue: start it without --resume")
@@ -82,7 +92,8 @@ def run_train(args: argparse.Namespace, given: dict[str, Any]) -> None:
     try:
         with Progress(console) as progress, Messages(console):
             if config is None:
-                run = train(**given, extend=args.extend, callbacks=[progress, *given.pop("callbacks", ())])
+                hooks = [progress, *given.pop("callbacks", ())]
+                run = train(**given, extend=args.extend, trust=args.trust, callbacks=hooks)
             else:
                 run = train(config, overwrite=args.overwrite, resume=args.resume, callbacks=progress)
     except KeyboardInterrupt as stop:

@@ -292,4 +292,5 @@ class LeastSquaresQHD(QHD):
 
     def restored(self) -> None:
         super().restored()
+        self.memory.check_actions(self.W.shape[1])
         self.normal.reset()

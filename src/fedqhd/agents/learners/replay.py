@@ -114,4 +114,5 @@ class ReplayQHD(SteppingQHD):
 
     def restored(self) -> None:
         super().restored()
+        self.memory.check_actions(self.W.shape[1])
         self._set_target(self.W_target)
