@@ -303,7 +303,8 @@ DOORS = {
         "core/presets.py", "deploy/settings.py", "runs/config.py", "studies/catalogue/tune.py", "ui/flags.py",
     },
     r"\bread_arrays\(": {
-        "agents/policy.py", "core/files.py", "encoders/__init__.py", "gap/reference.py", "runs/exchange.py",
+        "agents/policy.py", "core/files.py", "encoders/__init__.py", "engines/flower/account.py", "gap/reference.py",
+        "runs/exchange.py",
     },
     r"(?<![.\w])(?:exec|eval|pickle\.loads?|np\.load)\((?!\))": set(),
 }  # fmt: skip
