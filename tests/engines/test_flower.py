@@ -215,10 +215,10 @@ def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty,
     play = LocalClient.play
 
     def fall_over(client, *args):
-        play(client, *args)
+        played = play(client, *args)
         if client.index == 1:
             raise ZeroDivisionError("the robot fell over")
-        return play(client, *args)
+        return played
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalClient, "play", fall_over)
@@ -227,7 +227,7 @@ def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty,
     assert server.counts == {"absent/1/raised": 1}
     assert "client 1 is left out of this round: it raised an error: the robot fell over" in caplog.text
     _, replies, _, _ = next(rounds)
-    assert [r.episodes[0].episode for r in replies] == [6, 2, 6]
+    assert [r.episodes[0].episode for r in replies] == [4, 2, 4]
 
 
 def test_a_client_that_never_answers_is_not_waited_for(faulty, caplog):
@@ -264,7 +264,7 @@ def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again
 
 
 def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_then(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedqhd.engines.flower.engine.HELLO", Patience(quorum=0.0, grace=0.05, poll=0.01))
+    monkeypatch.setattr("fedqhd.engines.flower.nodes.HELLO", Patience(quorum=0.0, grace=0.05, poll=0.01))
     config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
     grid = Faulty(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": i} for i in (0, 1)])
     engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())

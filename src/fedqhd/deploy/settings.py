@@ -57,6 +57,12 @@ def check_server(c: Config) -> None:
             raise FedQHDError(f"{name}={c.values[name]!r} is for experiments on one machine: leave it out")
 
 
+def needs_one_encoder(c: Config) -> bool:
+    """Return whether the clients average parameters, so that one client with another encoder would stop them all."""
+    method = method_of(c)
+    return bool(c.setting == "homogeneous" and method.federated and not method.uses_anchors(c.values))
+
+
 def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Config]:
     """Combine the server's settings with a client's own.
 
@@ -71,7 +77,13 @@ def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Con
     Raises:
         FedQHDError: If the file contradicts the server.
     """
-    served = tomllib.loads(greeting["settings"])
+    try:
+        served = tomllib.loads(greeting["settings"])
+    except tomllib.TOMLDecodeError as error:
+        raise FedQHDError(f"the server's settings cannot be read: {error}") from None
+    missing = {"env", "seed", "clients"} - served.keys()
+    if missing:
+        raise FedQHDError(f"the server's settings lack {', '.join(sorted(missing))}: is it of another version?")
     own = read_toml(Path(file)) if file else {}
     for name in SERVER_ONLY:
         if name in own and own[name] != served.get(name, own[name]):

@@ -61,6 +61,12 @@ class VisitedAnchors:
         _, teacher = self._at(state["anchors"]).aggregate({}, replies)
         return state, {"anchors": state["anchors"], **teacher}
 
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        described = {"anchors": Expected((None, self.n), "f")}
+        if "Q" in teacher and "anchors" in teacher:
+            described["Q"] = Expected((*teacher["anchors"].shape[:1], self.actions), "f")
+        return described
+
     def install(self, client: Client, teacher: Payload) -> None:
         if "Q" in teacher:
             self._at(teacher["anchors"]).install(client, teacher)
@@ -109,6 +115,10 @@ class TeacherAnchors:
         episodes = 1 + max(e.episode for r in replies for e in r.episodes)
         following = self.rollout(anchors, teacher["Q"], episodes)
         return {"anchors": following}, {"anchors": anchors, **teacher, "next": following}
+
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        anchors = Expected(self.inner.anchors.shape, "f")
+        return {"anchors": anchors, "next": anchors, **self.inner.teaches(teacher)}
 
     def install(self, client: Client, teacher: Payload) -> None:
         self.inner.at(teacher["anchors"]).install(client, teacher)
