@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
+from fedqhd.agents.client import SPLIT
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Episode, Expected, Reply
 from fedqhd.federation import AnchorCompile, ParameterAverage, Participant, Server, run_rounds
@@ -231,7 +232,8 @@ class Sites:
         value = [np.nan if (k, i) in self.bad else i + 10.0 * k for i in who]
         played = [(Episode(i, k, 1.0, 1, 1.0),) for i in who]
         return [
-            Reply(i, {"Q": np.full((1, 1), v)}, 1.0, 1, p, "", {}) for i, v, p in zip(who, value, played, strict=True)
+            Reply(i, {"Q": np.full((1, 1), v)}, 1.0, 1, p, "", dict.fromkeys(SPLIT, 0.0))
+            for i, v, p in zip(who, value, played, strict=True)
         ]
 
     def finish(self, teacher): ...

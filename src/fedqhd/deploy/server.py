@@ -81,7 +81,7 @@ def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
         )  # fmt: skip
         members = engine.gather(c.clients, wait)
         server = make_server(c, members)
-        engine.on_absent = server.record_absence
+        engine.on_absent, engine.longest = server.record_absence, server.longest
         world = World(public, make_federation(c, Terms.of(members), public), [], members)
         return conduct(training, Parties(engine, server), world, resume, outcomes)
 

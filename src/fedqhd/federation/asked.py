@@ -16,7 +16,7 @@ from fedqhd.federation.validate import need
 
 LONGEST = 10**7
 """The largest number of steps of an episode whose environment is not known."""
-SECONDS: Mapping[str, Field] = dict.fromkeys(SPLIT, Real(0.0, 1e8))
+SECONDS: Mapping[str, Field] = {f"seconds/{name}": Real(0.0, 1e8) for name in SPLIT}
 """The times in a reply, by activity. No round takes three years."""
 
 
@@ -76,5 +76,5 @@ def check_record(reply: Reply, asked: Asked) -> None:
         "steps", f"it counts {shown(reply.steps)} steps, but its episodes have {total}",
     )  # fmt: skip
     need(isinstance(reply.seconds, Mapping), "seconds", f"its times are {shown(reply.seconds)}")
-    wrong = fault(reply.seconds, SECONDS)
-    need(not wrong, "seconds", f"of its times, {wrong}")
+    wrong = fault({f"seconds/{name}": value for name, value in reply.seconds.items()}, SECONDS)
+    need(not wrong, "seconds", wrong)

@@ -19,7 +19,7 @@ from fedqhd.engines.flower.answers import OnAbsent, content_of, log_absence
 from fedqhd.engines.flower.grid import Patience
 from fedqhd.engines.flower.nodes import Nodes
 from fedqhd.engines.flower.records import Order, read_outcome, read_reply, read_trial, write_order
-from fedqhd.federation.asked import Asked
+from fedqhd.federation.asked import LONGEST, Asked
 from fedqhd.federation.validate import Refused
 
 T = TypeVar("T")
@@ -67,6 +67,8 @@ class FlowerEngine(Nodes):
         self.secure_range, self.on_episode, self.on_absent = secure_range, on_episode, on_absent
         self.sites = 1
         """The number of environments of each client."""
+        self.longest = LONGEST
+        """The largest number of steps of an episode."""
         self.exchange = 0
         self.asked = 0
         """The number of episodes that clients were asked for so far."""
@@ -112,7 +114,7 @@ class FlowerEngine(Nodes):
 
     def read(self, client: int, answer: Message) -> Reply | None:
         """Read the reply of a client. If there is none, call `on_absent` with the reason and return None."""
-        asked = Asked(client, self._episodes, self.asked - self._episodes, self.sites)
+        asked = Asked(client, self._episodes, self.asked - self._episodes, self.sites, self.longest)
         try:
             reply, cpu = read_reply(content_of(answer), asked, masked=self.secure_range is not None)
         except Refused as why:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.common.constant import SType
 from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFIGS
 
 from fedqhd.core.schema import Field, Flag, Json, ListOf, Optional, Real, Text, Whole, fault, shown
@@ -113,8 +114,7 @@ def reply_layout(asked: Asked, masked: bool) -> Layout:
     about |= {"shapes": SHAPES} if masked else {}
     columns = {f"episodes/{k}": ListOf(v, asked.records, asked.records) for k, v in asked.columns().items()}
     metrics: dict[str, Field] = {
-        "num-examples": Whole(), "weight": Real(0.0), "cpu": Real(0.0, 1e9), **columns,
-        **{f"seconds/{name}": field for name, field in SECONDS.items()},
+        "num-examples": Whole(), "weight": Real(0.0), "cpu": Real(0.0, 1e9), **columns, **SECONDS,
     }  # fmt: skip
     return Layout(about, metrics, arrays=not masked)
 
@@ -183,5 +183,5 @@ def size_of(array: FlowerArray) -> int | None:
     except Exception:  # the header is parsed as Python, so it can be wrong in any way
         return None
     size = math.prod(shape)
-    complete = size * dtype.itemsize == len(array.data) - file.tell()
-    return size if dtype.kind in "biufc" and complete else None
+    complete = min(shape, default=0) >= 0 and size * dtype.itemsize == len(array.data) - file.tell()
+    return size if array.stype == SType.NUMPY and dtype.kind in "biufc" and complete else None
