@@ -176,10 +176,29 @@ def about(**entries):
     return spoiled(lambda content: content.config_records["about"].update(entries))
 
 
+def metrics(**entries):
+    named = {name.replace("__", "/").replace("_", "-"): value for name, value in entries.items()}
+    return spoiled(lambda content: content.metric_records["metrics"].update(named))
+
+
 def without_metrics(content):
     del content["metrics"]
 
 
+def without_a_time(content):
+    del content.metric_records["metrics"]["seconds/learning"]
+
+
+def with_another_step(content):
+    content.metric_records["metrics"]["num-examples"] += 1
+
+
+def that_skip_one(content):
+    record = content.metric_records["metrics"]
+    record["episodes/episode"] = [0, 2]
+
+
+NO_EPISODES = {f"episodes__{name}": [] for name in ("client", "episode", "ret", "length", "epsilon")}
 Q = np.zeros((40, 2))
 FAULTS = {
     "NaN": (arrays(Q=np.full_like(Q, np.nan)), "refused/1/not finite", "client 1.*not finite"),
@@ -189,6 +208,16 @@ FAULTS = {
     "fingerprint": (about(fingerprint="other"), "refused/1/fingerprint", "client 1.*'other'"),
     "another client": (about(client=2), "absent/1/client", "client 1.*says that it is client 2"),
     "no metrics": (spoiled(without_metrics), "absent/1/unreadable", "client 1.*cannot be read"),
+    "a time is missing": (spoiled(without_a_time), "absent/1/unreadable", "client 1.*its seconds/learning is missing"),
+    "a list for a count": (metrics(num_examples=[3, 4]), "absent/1/unreadable", r"its num-examples is \[3, 4\], but"),
+    "no episodes": (metrics(**NO_EPISODES), "absent/1/unreadable", r"its episodes/client is \[\], but must be"),
+    "episodes of another": (metrics(episodes__client=[2, 2]), "absent/1/unreadable", r"\[2, 2\].*number from 1 to 1"),
+    "episodes to come": (metrics(episodes__episode=[10**12] * 2), "absent/1/unreadable", "number from 0 to 3"),
+    "episodes with a gap": (spoiled(that_skip_one), "absent/1/episodes", "its episodes are not 2 in a row"),
+    "a field too many": (metrics(more=1), "absent/1/unreadable", "client 1.*it has 'more', which is unknown"),
+    "invented steps": (spoiled(with_another_step), "absent/1/steps", r"counts \d+ steps, but its episodes have \d+"),
+    "infinite time": (metrics(cpu=float("inf")), "absent/1/unreadable", "its cpu is inf"),
+    "all the weight": (metrics(weight=10**12), "refused/1/weight", "its weight is 1000000000000.0, but should be 1.0"),
 }
 
 

@@ -131,7 +131,7 @@ def fuzz(tmp_path, rounds, seed, **settings):
 
 
 def test_clients_that_send_anything_are_left_out_and_the_numbers_of_the_others_are_the_same(tmp_path):
-    labels = fuzz(tmp_path, 25, 0)
+    labels = fuzz(tmp_path, 50, 0)
     assert len(set(labels)) > 80
 
 
