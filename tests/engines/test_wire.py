@@ -163,3 +163,15 @@ def test_a_run_of_which_most_clients_send_anything_resumes(tmp_path, monkeypatch
     server, _ = run(c, change, resume=True)
     check_files(c.folder, rounds, server)
     check_honest(c.folder, tmp_path / "reference", rounds)
+
+
+def test_a_run_that_began_in_one_process_resumes_behind_a_grid(tmp_path, monkeypatch):
+    """The engine behind a grid counts the episodes that it asks for; those of another engine count, too."""
+    c = settings_of(tmp_path / "run", len(HONEST), 6)
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            train(c)
+    server, _ = run(c, lambda content: None, resume=True)
+    assert not server.counts
+    check_honest(c.folder, tmp_path / "reference", 6)

@@ -32,7 +32,7 @@ from fedqhd.federation import Participant, Terms
 from fedqhd.federation.asked import Asked, check_record
 from fedqhd.federation.terms import shapes
 from fedqhd.federation.validate import Refused, need
-from fedqhd.federation.wrappers.uplink import Coded, decode, shortened
+from fedqhd.federation.wrappers.uplink import CODES, Coded, decode, shortened
 
 
 def array_record(payload: Payload) -> ArrayRecord:
@@ -182,7 +182,7 @@ def decoded(payload: Payload, coded: Mapping[str, tuple[str, float]]) -> dict[st
     """Return a payload with its shortened arrays in full; `coded` holds the number format and the unit of each."""
     full = dict(payload)
     for name, (dtype, unit) in coded.items():
-        fits = name in full and full[name].dtype.kind in "fi" and full[name].ndim > 0
+        fits = name in full and full[name].ndim > 0 and full[name].dtype in [code.dtype for code in CODES.values()]
         need(fits, "unreadable", f"its answer cannot be read: {name:.40} is not a shortened array")
         try:
             with np.errstate(all="ignore"):
