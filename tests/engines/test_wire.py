@@ -11,6 +11,8 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import MessageType
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from conftest import interrupt_after, tiny
 from fedqhd.engines.flower.client import make_client_app
@@ -40,6 +42,41 @@ class Hostile(InProcessGrid):
         return super()._sent(message, way)
 
 
+class Corrupt(Hostile):
+    """The bytes of some answers are changed on the way, and are read as Flower does: what is no message raises."""
+
+    seed = 0
+
+    def pull_messages(self, message_ids):
+        return [self._read(answer) for answer in super().pull_messages(message_ids)]
+
+    def _read(self, answer):
+        client = answer.metadata.src_node_id - 1000
+        if client not in LIARS or answer.metadata.message_type != MessageType.TRAIN:
+            return answer
+        rng = np.random.default_rng((self.seed, self.sent, client))
+        contents = {name: bytearray(part.deflate()) for name, part in get_all_nested_objects(answer).items()}
+        part = contents[sorted(contents)[rng.integers(len(contents))]]
+        at = int(rng.integers(len(part)))
+        if rng.integers(2):
+            part[at] ^= 1 << int(rng.integers(8))
+        else:
+            del part[at:]
+        return inflate_object_from_contents(answer.object_id, {name: bytes(part) for name, part in contents.items()})
+
+
+class Forged(Hostile):
+    """Some nodes answer in the name of the first, so that their answer is taken for the first one's."""
+
+    def _sent(self, message, way):
+        message = super()._sent(message, way)
+        if way == "up" and message.metadata.src_node_id - 1000 in LIARS:
+            message.metadata.__dict__["_reply_to_message_id"] = self.first
+        elif way == "down" and message.metadata.dst_node_id == 1000:
+            self.first = message.metadata.message_id
+        return message
+
+
 class Seen(Callback):
     """Remembers whose replies made each teacher, and which episodes were told."""
 
@@ -58,11 +95,11 @@ def settings_of(folder, clients, rounds, **settings):
     return tiny(folder, env=CORRIDOR, clients=clients, episodes=rounds, round_episodes=1, eval_episodes=1, **settings)
 
 
-def run(c, change, resume=False):
+def run(c, change, resume=False, grid=Hostile):
     """Train clients behind a hostile grid, to the files of a run; its server and what a callback saw."""
     clients, world = build(c)
     nodes = c.folder / "nodes"
-    grid = Hostile(make_client_app(partial(open_site, c, nodes)), [{"partition-id": i} for i in range(len(clients))])
+    grid = grid(make_client_app(partial(open_site, c, nodes)), [{"partition-id": i} for i in range(len(clients))])
     grid.change = change
     server = make_server(c, world.members)
     seen = Seen(server)
@@ -175,3 +212,21 @@ def test_a_run_that_began_in_one_process_resumes_behind_a_grid(tmp_path, monkeyp
     server, _ = run(c, lambda content: None, resume=True)
     assert not server.counts
     check_honest(c.folder, tmp_path / "reference", 6)
+
+
+def test_bytes_that_are_no_message_do_not_stop_the_run_nor_lose_the_answers_of_others(tmp_path, caplog):
+    rounds = 12
+    c = settings_of(tmp_path, len(HONEST) + len(LIARS), rounds)
+    server, seen = run(c, lambda content: None, grid=Corrupt)
+    assert all(used >= set(HONEST) for used in seen.used)
+    assert "an answer cannot be read" in caplog.text
+    assert sum(server.counts.values()) > 50
+    rows = lines_of(tmp_path, "metrics.jsonl")
+    assert len([row for row in rows if row["client"] in HONEST]) == rounds * len(HONEST)
+    assert all(row["client"] < c.clients and row["episode"] == row["round"] for row in rows)
+
+
+def test_an_answer_counts_for_the_client_that_was_asked_whatever_it_says(tmp_path):
+    server, seen = run(settings_of(tmp_path, len(HONEST) + len(LIARS), 2), lambda content: None, grid=Forged)
+    assert seen.used == [{*HONEST, *LIARS}] * 2
+    assert not server.counts

@@ -33,4 +33,6 @@ def content_of(message: Message) -> RecordDict:
         # The text comes from the client and goes to the log, so it must not control a terminal.
         reason = "".join(c for c in " ".join((message.error.reason or "").split()) if c.isprintable())
         raise Refused(*FATES.get(message.error.code, ("raised", f"it raised an error: {reason[:400]}")))
+    if not message.has_content():
+        raise Refused("unreadable", "its answer has no content")
     return message.content
