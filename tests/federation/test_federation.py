@@ -158,6 +158,13 @@ def test_visited_states_become_anchors_and_then_it_is_algorithm_2(rng):
         np.testing.assert_array_equal(p.agent.W, s.agent.W)
 
 
+def test_no_client_gets_more_than_its_share_of_the_anchors(rng):
+    federation = VisitedAnchors(40, 3, 4)
+    replies = [Reply(i, {"states": np.full((10 ** (i + 1), 4), i)}, 1.0, 1, (), "", {}) for i in range(3)]
+    _, teacher = federation.aggregate({}, replies)
+    assert np.bincount(teacher["anchors"][:, 0].astype(int)).tolist() == [10, 14, 14]
+
+
 def test_anchors_that_follow_the_teacher_are_compiled_where_they_were_asked_for(rng):
     """One exchange is Algorithm 2 at the present anchors; the next is about those that the teacher's policy met."""
     sites = [make_site(i, RandomFourier.sample(4, 100, 1.0, rng), rng) for i in range(3)]
