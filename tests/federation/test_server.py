@@ -19,6 +19,7 @@ from fedqhd.core.protocols import Episode, Expected, Reply
 from fedqhd.federation import AnchorCompile, ParameterAverage, Participant, Server, run_rounds
 from fedqhd.federation.terms import misfits
 from fedqhd.federation.validate import Refused, check_reply
+from fedqhd.runs.build import build, make_server
 from fedqhd.runs.outcome import final_returns, training_returns
 from fedqhd.runs.run import train
 
@@ -440,3 +441,12 @@ def test_of_clients_that_contradict_each_other_most_are_right():
     assert misfits(different, one_encoder=False) == {}
     assert misfits({**different, 1: member("1", (1, 7))}, one_encoder=False).keys() == {1}
     assert misfits({0: member("a", (8, 2)), 1: member("a", (9, 2))}, one_encoder=False).keys() == {1}
+
+
+def test_numbers_of_numpy_from_an_agent_of_the_user_are_recorded_as_plain_ones(tmp_path):
+    c = tiny(tmp_path, learner="online")
+    clients, world = build(c)
+    clients[0].agent.epsilon = np.float32(0.5)
+    reply = clients[0].round(world.federation, None, 2)
+    assert [type(x) for x in reply.episodes[0]] == [int, int, float, int, float]
+    assert len(make_server(c, world.members).recorded(0, [reply], 2, 0)) == 1
