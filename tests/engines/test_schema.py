@@ -114,7 +114,7 @@ def about(write, **changes):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"run": "../../home"}, "its run is '../../home', but must be a text of at most 64 characters"),
+        ({"run": "../../home"}, "its run is '../../home', but must be a printable text of at most 64 characters"),
         ({"exchange": -1}, "its exchange is -1"),
         ({"episodes": 0}, "its episodes is 0, but must be a whole number from 1 to"),
         ({"episodes": 10**9}, "its episodes is 1000000000"),
@@ -139,6 +139,7 @@ def test_a_client_refuses_a_bad_order(changes, sentence):
         ({"weight": 10**12}, "it has 'weight', which is unknown"),
         ({"client": -1}, "its client is -1"),
         ({"fingerprint": "x" * 5000}, "its fingerprint is"),
+        ({"fingerprint": "x\n\x1b[2J"}, "its fingerprint is 'x.*a printable text of at most 1000 characters"),
     ],
 )
 def test_an_introduction_of_the_wrong_form_or_size_is_refused(changes, sentence):

@@ -63,19 +63,22 @@ class Flag:
 
 @dataclass(frozen=True)
 class Text:
-    """A text of limited length, in which every character is one of `characters`, a class of regular expressions."""
+    """A text of limited length. It goes to logs and terminals, so it has no control characters unless it has lines."""
 
     longest: int
-    characters: str = r"[\s\S]"
+    lines: bool = False
+    characters: str = ""
+    """The only characters that it may have, as a class of regular expressions; all others are possible if empty."""
 
     def accepts(self, value: Any) -> bool:
-        short = isinstance(value, str) and len(value) <= self.longest
-        return short and re.fullmatch(f"{self.characters}*", value) is not None
+        if not isinstance(value, str) or len(value) > self.longest:
+            return False
+        allowed = not self.characters or re.fullmatch(f"{self.characters}*", value) is not None
+        return allowed and (self.lines or value.isprintable())
 
     def __str__(self) -> str:
-        return f"a text of at most {self.longest} characters" + (
-            "" if self.characters == Text.characters else f" out of {self.characters}"
-        )
+        kind = "a text" if self.lines else "a printable text"
+        return f"{kind} of at most {self.longest} characters" + (f" out of {self.characters}" * bool(self.characters))
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Layout(NamedTuple):
     arrays: bool = False
 
 
-GREETING = Layout({"settings": Text(100_000), "run": Text(64, "[0-9A-Za-z_-]"), "world": PRINT})
+GREETING = Layout({"settings": Text(100_000, lines=True), "run": Text(64, characters="[0-9A-Za-z_-]"), "world": PRINT})
 """From the server, when a node joins. The name of the run becomes the name of a folder at the client."""
 INTRODUCTION = Layout({"client": Whole(0, MOST_CLIENTS), "fingerprint": PRINT, "like": SHAPES, "world": PRINT})
 """The answer to it."""
