@@ -83,8 +83,8 @@ def make_server(c: Config, members: Sequence[Participant]) -> Server:
     settings = ("participation", "late", "late_weight", "max_magnitude")
     return Server(
         [m._replace(weight=share_of(c, i)) for i, m in enumerate(members)],
-        # If weights are steps, a client must not gain by inventing some.
         sites=len(method.sites(0)),
+        # If weights are steps, a client must not gain by inventing some.
         longest=step_limit(c.env) if c.get("weights") == "steps" else LONGEST,
         present=dict(map(parse_presence, c.get("present", ()))),
         min_clients=min(c.get("min_clients", 1), len(members)),
