@@ -19,7 +19,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.client import site
 from fedqhd.deploy.commands import follow
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
-from fedqhd.deploy.settings import check_server, client_settings, greeting
+from fedqhd.deploy.settings import check_server, client_settings, greeting, needs_one_encoder
 from fedqhd.deploy.superlink import guarded
 from fedqhd.envs.public import make_public
 from fedqhd.federation import Privacy, Rounded, Terms
@@ -316,3 +316,33 @@ def test_a_greeting_without_settings_is_refused_in_a_sentence():
     for greeted in ({}, {"settings": 3}, {"settings": b"x"}, {"settings": "x ="}):
         with pytest.raises(FedQHDError, match="the server sent settings that cannot be read"):
             client_settings(greeted, "")
+
+
+def test_settings_that_the_server_left_out_are_said_at_the_client():
+    with pytest.raises(FedQHDError, match="the server's settings lack clients, env: is it of another version"):
+        client_settings({"settings": "seed = 1", "run": "r"}, "")
+
+
+def test_where_steps_are_weights_no_client_has_longer_episodes_than_the_server_knows(tmp_path):
+    own = written(tmp_path, 'env = "CartPole-v1"')
+    node = {"partition-id": 0, "state-dir": str(tmp_path), "config": own}
+    greeted = told(env="CartPole-v0", weights="steps")
+    with pytest.raises(
+        FedQHDError, match=r"up to 500 steps, but the server's 'CartPole-v0' only of 200: with weights="
+    ):
+        site(node, greeted)
+    site(node, told(env="CartPole-v0"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "one"),
+    [
+        ({"setting": "homogeneous"}, True),
+        ({"setting": "heterogeneous"}, False),
+        ({"setting": "homogeneous", "method": "fedavg-dqn"}, True),
+        ({"setting": "homogeneous", "method": "independent-qhd"}, False),
+        ({"setting": "homogeneous", "learner": "least-squares", "weights": "precision"}, False),
+    ],
+)
+def test_one_encoder_is_needed_where_parameters_are_averaged(settings, one):
+    assert needs_one_encoder(resolve({"env": "CartPole-v1", "clients": 3, **settings})) == one

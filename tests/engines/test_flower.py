@@ -176,10 +176,29 @@ def about(**entries):
     return spoiled(lambda content: content.config_records["about"].update(entries))
 
 
+def metrics(**entries):
+    named = {name.replace("__", "/").replace("_", "-"): value for name, value in entries.items()}
+    return spoiled(lambda content: content.metric_records["metrics"].update(named))
+
+
 def without_metrics(content):
     del content["metrics"]
 
 
+def without_a_time(content):
+    del content.metric_records["metrics"]["seconds/learning"]
+
+
+def with_another_step(content):
+    content.metric_records["metrics"]["num-examples"] += 1
+
+
+def that_skip_one(content):
+    record = content.metric_records["metrics"]
+    record["episodes/episode"] = [0, 2]
+
+
+NO_EPISODES = {f"episodes__{name}": [] for name in ("client", "episode", "ret", "length", "epsilon")}
 Q = np.zeros((40, 2))
 FAULTS = {
     "NaN": (arrays(Q=np.full_like(Q, np.nan)), "refused/1/not finite", "client 1.*not finite"),
@@ -189,6 +208,16 @@ FAULTS = {
     "fingerprint": (about(fingerprint="other"), "refused/1/fingerprint", "client 1.*'other'"),
     "another client": (about(client=2), "absent/1/client", "client 1.*says that it is client 2"),
     "no metrics": (spoiled(without_metrics), "absent/1/unreadable", "client 1.*cannot be read"),
+    "a time is missing": (spoiled(without_a_time), "absent/1/unreadable", "client 1.*its seconds/learning is missing"),
+    "a list for a count": (metrics(num_examples=[3, 4]), "absent/1/unreadable", r"its num-examples is \[3, 4\], but"),
+    "no episodes": (metrics(**NO_EPISODES), "absent/1/unreadable", r"its episodes/client is \[\], but must be"),
+    "episodes of another": (metrics(episodes__client=[2, 2]), "absent/1/unreadable", r"\[2, 2\].*number from 1 to 1"),
+    "episodes to come": (metrics(episodes__episode=[10**12] * 2), "absent/1/unreadable", "number from 0 to 3"),
+    "episodes with a gap": (spoiled(that_skip_one), "absent/1/episodes", "its episodes are not 2 in a row"),
+    "a field too many": (metrics(more=1), "absent/1/unreadable", "client 1.*it has 'more', which is unknown"),
+    "invented steps": (spoiled(with_another_step), "absent/1/steps", r"counts \d+ steps, but its episodes have \d+"),
+    "infinite time": (metrics(cpu=float("inf")), "absent/1/unreadable", "its cpu is inf"),
+    "all the weight": (metrics(weight=10**12), "refused/1/weight", "its weight is 1000000000000.0, but should be 1.0"),
 }
 
 
@@ -215,10 +244,10 @@ def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty,
     play = LocalClient.play
 
     def fall_over(client, *args):
-        play(client, *args)
+        played = play(client, *args)
         if client.index == 1:
             raise ZeroDivisionError("the robot fell over")
-        return play(client, *args)
+        return played
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalClient, "play", fall_over)
@@ -227,7 +256,7 @@ def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty,
     assert server.counts == {"absent/1/raised": 1}
     assert "client 1 is left out of this round: it raised an error: the robot fell over" in caplog.text
     _, replies, _, _ = next(rounds)
-    assert [r.episodes[0].episode for r in replies] == [6, 2, 6]
+    assert [r.episodes[0].episode for r in replies] == [4, 2, 4]
 
 
 def test_a_client_that_never_answers_is_not_waited_for(faulty, caplog):
@@ -264,7 +293,7 @@ def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again
 
 
 def test_a_node_that_is_slow_to_introduce_itself_is_asked_once_and_owes_nothing_then(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedqhd.engines.flower.engine.HELLO", Patience(quorum=0.0, grace=0.05, poll=0.01))
+    monkeypatch.setattr("fedqhd.engines.flower.nodes.HELLO", Patience(quorum=0.0, grace=0.05, poll=0.01))
     config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
     grid = Faulty(make_client_app(partial(open_site, config, tmp_path)), [{"partition-id": i} for i in (0, 1)])
     engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())

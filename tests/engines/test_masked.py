@@ -128,6 +128,22 @@ def test_masked_replies_that_cannot_be_added_up_do_not_stop_the_run(tmp_path, mo
     assert len(engine.round(None, 1)) == 4
 
 
+@pytest.mark.parametrize("stated", ['{"Q": ["<f8", [1, 1]]}', "{}", "[", "x" * 10**6])
+def test_a_single_client_that_states_other_shapes_does_not_cost_the_round(tmp_path, monkeypatch, stated):
+    _, engine, world, server = masked_engine(tmp_path, monkeypatch, setting="heterogeneous")
+
+    def other_shapes(client, answer):
+        sent = answer.content.config_records
+        if client == 1 and "shapes" in sent.get("about", {}):
+            sent["about"]["shapes"] = stated
+        return answer
+
+    engine.grid.spoil = other_shapes
+    _, replies, teacher, _ = next(run_rounds(engine, world.federation, [3], server=server))
+    assert {0, 2, 3} <= {r.client for r in replies}
+    assert teacher["Q"].shape == (40, 2)
+
+
 def test_values_beyond_the_range_are_refused_and_not_cut(tmp_path, monkeypatch, caplog):
     _, engine, _, _ = masked_engine(tmp_path, monkeypatch, setting="heterogeneous", secure_range=1e-9)
     assert engine.round(None, 3) == []

@@ -24,11 +24,13 @@ from fedqhd.federation import (
     choose,
     plan_rounds,
     run_rounds,
+    unwrapped,
     weighted_mean,
 )
 from fedqhd.federation.methods.distilled_feddqn import Distilled
 from fedqhd.federation.methods.independent_qhd import Independent
 from fedqhd.federation.methods.truncated_fedavg_qhd import Truncated
+from fedqhd.federation.validate import check_teacher
 
 
 class Site:
@@ -154,6 +156,13 @@ def test_visited_states_become_anchors_and_then_it_is_algorithm_2(rng):
     assert set(second) == {"anchors", "Q"}
     for p, s in zip(plain, sites, strict=True):
         np.testing.assert_array_equal(p.agent.W, s.agent.W)
+
+
+def test_no_client_gets_more_than_its_share_of_the_anchors(rng):
+    federation = VisitedAnchors(40, 3, 4)
+    replies = [Reply(i, {"states": np.full((10 ** (i + 1), 4), i)}, 1.0, 1, (), "", {}) for i in range(3)]
+    _, teacher = federation.aggregate({}, replies)
+    assert np.bincount(teacher["anchors"][:, 0].astype(int)).tolist() == [10, 14, 14]
 
 
 def test_anchors_that_follow_the_teacher_are_compiled_where_they_were_asked_for(rng):
@@ -327,3 +336,27 @@ def test_what_the_server_remembers_is_handed_from_round_to_round():
     assert [r.teacher["Q"] for r in rest] == [r.teacher["Q"] for r in whole[2:]]
     forgotten = list(run_rounds(Echo(2), federation, [1] * 4, 2, second.teacher))
     assert forgotten[0].teacher["Q"] != whole[2].teacher["Q"]
+
+
+def spoilt(teacher, name):
+    """Teachers that differ from a good one in one array."""
+    v = teacher[name]
+    yield {k: a for k, a in teacher.items() if k != name}
+    for other in (np.full_like(v, np.nan), v[:, :1], v[..., None], v.astype(complex), v.astype(str), v.astype(">f8")):
+        yield {**teacher, name: other}
+
+
+@pytest.mark.parametrize("kind", make_federations(np.random.default_rng(0)))
+def test_a_client_installs_what_its_federation_teaches_and_nothing_else(kind, rng):
+    encoder = RandomFourier.sample(4, 30, 1.0, rng)
+    sites = [make_site(i, encoder, rng) for i in range(3)]
+    federation = make_federations(np.random.default_rng(0))[kind]
+    for _, teacher in zip(range(3), exchanges(federation, sites), strict=False):
+        check_teacher(unwrapped(federation), teacher)
+        for name in teacher:
+            for bad in spoilt(teacher, name):
+                # With an unknown number of actions, Q of one action is fine, and the first of its teachers has no Q.
+                narrow = name in bad and name in ("Q", "p") and bad[name].shape[1:] == (1,)
+                if not narrow and not (kind == "visited" and "Q" not in bad and "anchors" in bad):
+                    with pytest.raises(FedQHDError, match="the server's teacher cannot be installed: "):
+                        check_teacher(unwrapped(federation), bad)

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from conftest import tiny
+from fedqhd.agents.client import SPLIT
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Episode, Expected, Reply
 from fedqhd.federation import AnchorCompile, ParameterAverage, Participant, Server, run_rounds
+from fedqhd.federation.terms import misfits
 from fedqhd.federation.validate import Refused, check_reply
+from fedqhd.runs.build import build, make_server
 from fedqhd.runs.outcome import final_returns, training_returns
 from fedqhd.runs.run import train
 
@@ -231,7 +234,8 @@ class Sites:
         value = [np.nan if (k, i) in self.bad else i + 10.0 * k for i in who]
         played = [(Episode(i, k, 1.0, 1, 1.0),) for i in who]
         return [
-            Reply(i, {"Q": np.full((1, 1), v)}, 1.0, 1, p, "", {}) for i, v, p in zip(who, value, played, strict=True)
+            Reply(i, {"Q": np.full((1, 1), v)}, 1.0, 1, p, "", dict.fromkeys(SPLIT, 0.0))
+            for i, v, p in zip(who, value, played, strict=True)
         ]
 
     def finish(self, teacher): ...
@@ -349,3 +353,100 @@ def test_a_run_with_liars_says_so(tmp_path, attack, aggregate):
 def test_a_reply_beyond_the_bound_is_refused_in_a_run(tmp_path):
     with pytest.raises(FedQHDError, match="round 0: 0 of 2 replies count"):
         train(tiny(tmp_path, setting="heterogeneous", learner="online", max_magnitude=1e-9))
+
+
+def played(**changes):
+    """A reply of client 1 to two episodes, the third and the fourth."""
+    episodes = tuple(Episode(1, k, 1.0, 6, 0.5) for k in (2, 3))
+    return good(1, episodes=episodes, seconds=dict.fromkeys(SPLIT, 0.1))._replace(**changes)
+
+
+def episodes(**changes):
+    return played(episodes=(played().episodes[0], played().episodes[1]._replace(**changes)))
+
+
+BAD_RECORDS = {
+    "no episodes": (played(episodes=(), steps=0), "episodes"),
+    "episodes that are none": (played(episodes=None), "episodes"),
+    "an episode that is none": (played(episodes=(None, None)), "episodes"),
+    "one too few": (played(episodes=played().episodes[:1], steps=6), "episodes"),
+    "an episode of another": (episodes(client=0), "episodes"),
+    "an episode of nobody": (episodes(client=99), "episodes"),
+    "an episode to come": (episodes(episode=10**12), "episodes"),
+    "a gap": (episodes(episode=4), "episodes"),
+    "the same twice": (episodes(episode=2), "episodes"),
+    "return nan": (episodes(ret=float("nan")), "episodes"),
+    "return that is a word": (episodes(ret="1"), "episodes"),
+    "return of numpy": (episodes(ret=np.float32(1.0)), "episodes"),
+    "epsilon infinite": (episodes(epsilon=float("inf")), "episodes"),
+    "length negative": (episodes(length=-6), "episodes"),
+    "length that is a truth": (episodes(length=True), "episodes"),
+    "steps beyond the episodes": (played(steps=10**9), "steps"),
+    "steps that are a word": (played(steps="12"), "steps"),
+    "steps of numpy": (played(steps=np.int64(12)), "steps"),
+    "a time missing": (played(seconds={"acting": 1.0}), "seconds"),
+    "a time too many": (played(seconds={**dict.fromkeys(SPLIT, 0.1), "sleeping": 1.0}), "seconds"),
+    "a time nan": (played(seconds=dict.fromkeys(SPLIT, float("nan"))), "seconds"),
+    "no times": (played(seconds=None), "seconds"),
+    "client that is none": (played(client=99), "client"),
+    "client that is a list": (played(client=[1]), "client"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_a_record_of_what_a_client_was_not_asked_for_leaves_no_trace(name):
+    reply, kind = BAD_RECORDS[name]
+    server = Server(MEMBERS)
+    assert server.recorded(1, [reply], 2, 2) == []
+    assert list(server.counts) == [f"refused/{reply.client!r:.20}/{kind}"]
+
+
+def test_a_record_of_what_a_client_was_asked_for_is_stored():
+    """Negative control; a client that missed rounds is behind, and an oracle plays each episode in all environments."""
+    server = Server(MEMBERS)
+    behind = played(episodes=tuple(Episode(1, k, 1.0, 6, 0.5) for k in (0, 1)))
+    assert len(server.recorded(1, [played(), behind], 2, 2)) == 2
+    sites = tuple(Episode(site, k, 1.0, 3, 0.5) for k in (2, 3) for site in (0, 1))
+    oracle = played(client=0, episodes=sites)
+    assert len(Server(MEMBERS, sites=2).recorded(1, [oracle], 2, 2)) == 1
+    assert not server.counts
+
+
+class Forger(Sites):
+    """Client 1 records an episode of client 0 that is yet to come."""
+
+    def round(self, teacher, episodes, clients=None):
+        replies = super().round(teacher, episodes, clients)
+        return [r._replace(episodes=(Episode(0, 10**12, 9e9, 1, 1.0),)) if r.client == 1 else r for r in replies]
+
+
+def test_on_every_engine_a_forged_record_is_not_among_the_replies_of_a_round():
+    server = Server([Participant("")] * 3)
+    for _, replies, teacher, _ in rounds_of(Forger(3), server, [1] * 3):
+        assert [r.client for r in replies] == [0, 2]
+        assert teacher["Q"][0, 0] % 10 == 1.0
+    assert dict(server.counts) == {"refused/1/episodes": 3}
+
+
+def test_of_clients_that_contradict_each_other_most_are_right():
+    def member(print_, shape, name="W"):
+        return Participant(print_, like={name: np.zeros(shape)})
+
+    one = {i: member("a", (8, 2)) for i in range(4)}
+    assert misfits(one, one_encoder=True) == {}
+    assert misfits({**one, 2: member("a", (1, 2))}, one_encoder=False).keys() == {2}
+    assert misfits({**one, 0: member("a", (8, 2), "V")}, one_encoder=False).keys() == {0}
+    assert misfits({**one, 3: member("b", (9, 2))}, one_encoder=True).keys() == {3}
+    different = {i: member(str(i), (8 + i, 2)) for i in range(4)}
+    assert misfits(different, one_encoder=False) == {}
+    assert misfits({**different, 1: member("1", (1, 7))}, one_encoder=False).keys() == {1}
+    assert misfits({0: member("a", (8, 2)), 1: member("a", (9, 2))}, one_encoder=False).keys() == {1}
+
+
+def test_numbers_of_numpy_from_an_agent_of_the_user_are_recorded_as_plain_ones(tmp_path):
+    c = tiny(tmp_path, learner="online")
+    clients, world = build(c)
+    clients[0].agent.epsilon = np.float32(0.5)
+    reply = clients[0].round(world.federation, None, 2)
+    assert [type(x) for x in reply.episodes[0]] == [int, int, float, int, float]
+    assert len(make_server(c, world.members).recorded(0, [reply], 2, 0)) == 1

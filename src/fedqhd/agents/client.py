@@ -168,7 +168,8 @@ class LocalClient(Stateful):
             s = s_next
         for name, spent in zip(SPLIT, (environment, acting, learning), strict=False):
             self.seconds[name] += spent
-        return Episode(site, self.episodes, total, length, epsilon)
+        # An environment or agent of the user may count in numbers of numpy, which files cannot hold.
+        return Episode(site, self.episodes, total, int(length), float(epsilon))
 
     def _sample(self, s: Array) -> None:
         """Add a state by reservoir sampling, which keeps each state visited so far with the same probability."""

@@ -26,7 +26,7 @@ from fedqhd.core.trust import remember
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.account import Account
 from fedqhd.engines.flower.client import Site, make_client_app
-from fedqhd.envs.make import spaces_of
+from fedqhd.envs.make import spaces_of, step_limit
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.runs.build import check_environment, make_client, make_federation, member
@@ -127,7 +127,8 @@ def open_account(c: Config, home: Path, budget: float) -> Account | None:
 def check_spaces(c: Config, server_env: str, public: Public) -> None:
     """Raise FedQHDError if the client's environment has other state variables or actions than the server's.
 
-    Otherwise, the environments may differ.
+    Otherwise, the environments may differ. But if steps are weights, no client may have longer episodes than the server
+    knows, since the server could not tell them from invented ones.
     """
     if c.env == server_env:
         return
@@ -137,6 +138,11 @@ def check_spaces(c: Config, server_env: str, public: Public) -> None:
         raise FedQHDError(
             f"env={c.env!r} has {own[0]} state variables and {own[1]} actions, but the server's {server_env!r} has "
             f"{due[0]} and {due[1]}: they must be the same"
+        )
+    if c.get("weights") == "steps" and step_limit(c.env) > step_limit(server_env):
+        raise FedQHDError(
+            f"env={c.env!r} has episodes of up to {step_limit(c.env)} steps, but the server's {server_env!r} only of "
+            f"{step_limit(server_env)}: with weights='steps' they may not be longer"
         )
 
 

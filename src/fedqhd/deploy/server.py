@@ -23,7 +23,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
-from fedqhd.deploy.settings import RUN_NAME, check_server, greeting
+from fedqhd.deploy.settings import RUN_NAME, check_server, greeting, needs_one_encoder
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.grid import Patience
 from fedqhd.envs.make import spaces_of
@@ -77,11 +77,11 @@ def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
         world_print = public.fingerprint()
         engine = FlowerEngine(
             grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, nodes=nodes,
-            secure_range=secure_range(c), on_episode=training.tell_episode,
+            one_encoder=needs_one_encoder(c), secure_range=secure_range(c), on_episode=training.tell_episode,
         )  # fmt: skip
         members = engine.gather(c.clients, wait)
         server = make_server(c, members)
-        engine.on_absent = server.record_absence
+        engine.on_absent, engine.longest = server.record_absence, server.longest
         world = World(public, make_federation(c, Terms.of(members), public), [], members)
         return conduct(training, Parties(engine, server), world, resume, outcomes)
 

@@ -57,6 +57,12 @@ def check_server(c: Config) -> None:
             raise FedQHDError(f"{name}={c.values[name]!r} is for experiments on one machine: leave it out")
 
 
+def needs_one_encoder(c: Config) -> bool:
+    """Return whether the clients average parameters, so that one client with another encoder would stop them all."""
+    method = method_of(c)
+    return bool(c.setting == "homogeneous" and method.federated and not method.uses_anchors(c.values))
+
+
 def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Config]:
     """Combine the server's settings with a client's own.
 
@@ -109,6 +115,9 @@ def served_settings(greeting: Mapping[str, Any], own: Mapping[str, Any]) -> dict
             f"the server names code, {where}={foreign[0]!r:.200}: if you trust it, put the same line into the file of "
             "your own settings (--config)"
         )
+    missing = {"env", "seed", "clients"} - served.keys()
+    if missing:
+        raise FedQHDError(f"the server's settings lack {', '.join(sorted(missing))}: is it of another version?")
     return served
 
 

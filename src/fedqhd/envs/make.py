@@ -16,7 +16,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Need, Settings, setting
-from fedqhd.envs.adapt import Env, actions_of, as_vectors, make
+from fedqhd.envs.adapt import LIMIT, Env, actions_of, as_vectors, make
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,14 @@ def spaces_of(env_id: str) -> Spaces:
     found = Spaces(env.observation_space.shape[0], *actions_of(env))  # type: ignore[index]
     env.close()
     return found
+
+
+def step_limit(env_id: str) -> int:
+    """Return the largest number of steps of an episode; every environment has a time limit here."""
+    env = make_env(env_id)
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    env.close()
+    return LIMIT if limit is None else limit
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):

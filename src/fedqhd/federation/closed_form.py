@@ -107,6 +107,9 @@ class NormalExchange:
         ranges = np.stack([r.payload["range"] for r in replies])
         return state, {"W": W, "range": np.array([ranges[:, 0].min(), ranges[:, 1].max()])}
 
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        return {name: v for name, v in (self.expects(teacher) or {}).items() if name in ("W", "range")}
+
     def install(self, client: Client, teacher: Payload) -> None:
         agent = cast(Solver, client.agent)
         agent.load({"W": teacher["W"]})

@@ -50,6 +50,9 @@ class ParameterAverage:
             )
         return state, {name: self.combine(replies, name) for name in replies[0].payload}
 
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        return self.expects(teacher) or {}
+
     def install(self, client: Client, teacher: Payload) -> None:
         client.agent.load(teacher)
 
@@ -87,6 +90,9 @@ class AnchorCompile:
 
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         return state, {"Q": self.combine(replies, "Q")}
+
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        return {"Q": Expected((len(self.anchors), self.actions), "f")}
 
     def install(self, client: Client, teacher: Payload) -> None:
         client.agent.fit_anchors(self.anchors, teacher["Q"])

@@ -38,6 +38,11 @@ class VisitedAnchors:
     def is_mean(self) -> bool:
         return self.combine is weighted_mean
 
+    @property
+    def share(self) -> int:
+        """The number of states that each client sends, rounded up."""
+        return -(-self.m // self.clients)
+
     def _at(self, anchors: Array) -> AnchorCompile:
         return AnchorCompile(anchors, self.actions, self.combine)
 
@@ -46,7 +51,7 @@ class VisitedAnchors:
 
     def report(self, client: Client, teacher: Payload | None) -> Payload:
         if teacher is None:
-            return {"states": client.visited(-(-self.m // self.clients))}
+            return {"states": client.visited(self.share)}
         return self._at(teacher["anchors"]).report(client, teacher)
 
     def expects(self, teacher: Payload | None) -> Mapping[str, Expected] | None:
@@ -56,10 +61,17 @@ class VisitedAnchors:
 
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         if "anchors" not in state:
-            gathered = {"anchors": np.vstack([r.payload["states"] for r in replies])}
+            # No client gets more than its share of the anchors, however many states it sends.
+            gathered = {"anchors": np.vstack([r.payload["states"][: self.share] for r in replies])}
             return gathered, gathered
         _, teacher = self._at(state["anchors"]).aggregate({}, replies)
         return state, {"anchors": state["anchors"], **teacher}
+
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        described = {"anchors": Expected((None, self.n), "f")}
+        if "Q" in teacher and "anchors" in teacher:
+            described["Q"] = Expected((*teacher["anchors"].shape[:1], self.actions), "f")
+        return described
 
     def install(self, client: Client, teacher: Payload) -> None:
         if "Q" in teacher:
@@ -109,6 +121,10 @@ class TeacherAnchors:
         episodes = 1 + max(e.episode for r in replies for e in r.episodes)
         following = self.rollout(anchors, teacher["Q"], episodes)
         return {"anchors": following}, {"anchors": anchors, **teacher, "next": following}
+
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        anchors = Expected(self.inner.anchors.shape, "f")
+        return {"anchors": anchors, "next": anchors, **self.inner.teaches(teacher)}
 
     def install(self, client: Client, teacher: Payload) -> None:
         self.inner.at(teacher["anchors"]).install(client, teacher)

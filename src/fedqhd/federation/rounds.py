@@ -17,7 +17,7 @@ class Round(NamedTuple):
 
     k: int
     replies: list[Reply]
-    """All replies of the round, whether or not they counted."""
+    """All replies of the round whose records can be stored, whether or not they counted."""
     teacher: Payload
     state: Payload
     """The federation's state on the server at the start of the next round."""
@@ -57,7 +57,9 @@ def run_rounds(
     server = server or Server()
     state = federation.start() if state is None else state
     for k in range(start, len(rounds)):
-        played, valid = play_round(engine, federation, server, k, rounds[k], teacher)
+        # A round is played at most `attempts` times, which limits how many episodes a client has played before.
+        before = server.attempts * sum(rounds[:k])
+        played, valid = play_round(engine, federation, server, k, rounds[k], teacher, before)
         began = perf_counter()
         state, teacher = federation.aggregate(state, server.select(k, valid, federation.expects(teacher)))
         server.seconds += perf_counter() - began
@@ -69,12 +71,27 @@ def run_rounds(
 
 
 def play_round(
-    engine: Engine, federation: Federation, server: Server, k: int, episodes: int, teacher: Payload | None
+    engine: Engine,
+    federation: Federation,
+    server: Server,
+    k: int,
+    episodes: int,
+    teacher: Payload | None,
+    before: int,
 ) -> tuple[list[Reply], list[Reply]]:
     """Play round k, and repeat it with newly drawn clients while too few replies are valid.
 
+    Args:
+        engine: Where the clients live.
+        federation: What clients and server exchange.
+        server: Invites clients and checks replies.
+        k: The round.
+        episodes: The number of episodes of the round.
+        teacher: The teacher of the round before, or None at the beginning.
+        before: The largest number of episodes that a client can have played in the rounds before.
+
     Returns:
-        All replies of all attempts, and the valid replies of the last attempt.
+        All replies of all attempts whose records can be stored, and the valid replies of the last attempt.
 
     Raises:
         FedQHDError: If there are too few valid replies after `server.attempts` attempts.
@@ -82,9 +99,10 @@ def play_round(
     played: list[Reply] = []
     for attempt in range(server.attempts):
         replies = engine.round(teacher, episodes, server.invite(k, attempt))
-        played += replies
         began = perf_counter()
-        valid = server.admit(k, attempt, replies, federation.expects(teacher))
+        recorded = server.recorded(k, replies, episodes, before + attempt * episodes)
+        played += recorded
+        valid = server.admit(k, attempt, recorded, federation.expects(teacher))
         server.seconds += perf_counter() - began
         if len(valid) >= server.min_clients:
             return played, valid

@@ -13,8 +13,9 @@ import numpy as np
 from fedqhd.core import rng
 from fedqhd.core.protocols import Expected, Payload, Reply, under
 from fedqhd.federation.aggregate import MEAN, Rule
+from fedqhd.federation.asked import LONGEST, Asked, check_record
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
-from fedqhd.federation.validate import Participant, Refused, check_reply
+from fedqhd.federation.validate import Participant, Refused, check_reply, need
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Server:
     """
 
     members: Sequence[Participant] | None = None
-    """What the server knows of each client; None invites all clients and does not check fingerprints and weights."""
+    """What the server knows of each client; None invites all clients and checks only the arrays of replies."""
     present: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """The first and the last round of each client that joins late or leaves early."""
     participation: float = ParticipationSettings.participation
@@ -44,6 +45,10 @@ class Server:
     """How often a round is played before too few valid replies end the run."""
     max_magnitude: float = AggregationSettings.max_magnitude
     """A reply with a larger number is refused."""
+    sites: int = 1
+    """The number of environments of each client; only a pooled oracle has more than one."""
+    longest: int = LONGEST
+    """The largest number of steps of an episode."""
     rule: Rule = MEAN
     """Selects the replies that count."""
     seed: int = 0
@@ -76,6 +81,33 @@ class Server:
         # If nobody is available, the slice below is empty, and the round consists of the late replies alone.
         size = max(1, round(self.participation * len(available)))
         return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(available)[:size])
+
+    def recorded(self, k: int, replies: Sequence[Reply], episodes: int, before: int) -> list[Reply]:
+        """Return the replies whose records of the round can be stored. The others count and leave no other trace.
+
+        Args:
+            k: The round.
+            replies: The replies as the engine delivers them.
+            episodes: The number of episodes that were asked for.
+            before: The largest number of episodes that a client can have played before.
+        """
+        if self.members is None:
+            return list(replies)
+        kept = []
+        for reply in replies:
+            try:
+                known = type(reply.client) is int and 0 <= reply.client < len(self.members)
+                need(known, "client", f"there are only clients 0 to {len(self.members) - 1}")
+                check_record(reply, Asked(reply.client, episodes, before, self.sites, self.longest))
+            except Refused as why:
+                self._refuse(k, reply, why)
+            else:
+                kept.append(reply)
+        return kept
+
+    def _refuse(self, k: int, reply: Reply, why: Refused) -> None:
+        told = f"round {k}: the reply of client {reply.client!r:.20} is refused: {why}"
+        self._count(f"refused/{reply.client!r:.20}/{why.kind}", told)
 
     def admit(
         self, k: int, attempt: int, replies: Sequence[Reply], expects: Mapping[str, Expected] | None
@@ -113,8 +145,7 @@ class Server:
                 if reply.client in valid or reply.client in heard:
                     raise Refused("duplicate", "it has replied already")
             except Refused as why:
-                told = f"round {k}: the reply of client {reply.client!r:.20} is refused: {why}"
-                self._count(f"refused/{reply.client!r:.20}/{why.kind}", told)
+                self._refuse(k, reply, why)
             else:
                 valid[reply.client] = reply
         return list(valid.values())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from fedqhd.core.protocols import Expected, Payload, Reply, weight_due
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Expected, Federation, Payload, Reply, weight_due
 
 
 class Participant(NamedTuple):
@@ -17,7 +18,7 @@ class Participant(NamedTuple):
 
     fingerprint: str
     weight: float | None = 1.0
-    """The client's share in the aggregate; None stands for the number of steps it took in the round."""
+    """The client's share in the aggregate, which the server sets; None stands for the steps it took in the round."""
     like: Payload = MappingProxyType({})
     """Arrays with the shapes and types of its parameters; their numbers mean nothing."""
 
@@ -80,9 +81,9 @@ def check_reply(
 def check_array(name: str, value: Any, expected: Expected | None, magnitude: float) -> None:
     """Raise `Refused` unless `value` is a finite array of the expected type and shape, bounded by `magnitude`."""
     need(isinstance(value, np.ndarray), "type", f"its {name} is a {type(value).__name__}, not an array")
-    kinds = "fc" if expected is None else expected.kind
+    kinds, dtype = "fc" if expected is None else expected.kind, value.dtype
     need(
-        value.dtype.kind in kinds and value.dtype.isnative and value.dtype.itemsize <= (16 if kinds == "c" else 8),
+        dtype.kind in kinds and dtype.isnative and dtype.itemsize <= (16 if dtype.kind == "c" else 8),
         "type", f"its {name} is of type {value.dtype}, not {'complex' if kinds == 'c' else 'real'} numbers",
     )  # fmt: skip
     if expected is not None:
@@ -101,3 +102,34 @@ def check_array(name: str, value: Any, expected: Expected | None, magnitude: flo
         )  # fmt: skip
         if expected is not None:
             need(low >= expected.least, "range", f"its {name} goes down to {low:.3g}, below {expected.least:g}")
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A federation that can tell what its teachers look like, as all of ours can."""
+
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        """Return what the arrays of a teacher look like.
+
+        Args:
+            teacher: A teacher of finite numbers, whose arrays may be missing or of any shape.
+        """
+        ...
+
+
+def check_teacher(federation: Federation, teacher: Payload) -> None:
+    """Raise FedQHDError unless a client can install this teacher: finite arrays, as the federation describes them.
+
+    Args:
+        federation: What is exchanged, without wrappers.
+        teacher: The teacher as the server sent it.
+    """
+    try:
+        for name, value in teacher.items():
+            check_array(name, value, Expected((None,) * value.ndim, "fciub"), math.inf)
+        described = federation.teaches(teacher) if isinstance(federation, Describes) else {}
+        for name, expected in described.items():
+            need(name in teacher, "names", f"it lacks {name}")
+            check_array(name, teacher[name], expected, math.inf)
+    except Refused as why:
+        raise FedQHDError(f"the server's teacher cannot be installed: {why}") from None

@@ -12,10 +12,11 @@ from fedqhd.agents.learner import check_actions
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Federation
-from fedqhd.envs.make import dynamics_of, make_env, spaces_of
+from fedqhd.envs.make import dynamics_of, make_env, spaces_of, step_limit
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms
+from fedqhd.federation.asked import LONGEST
 from fedqhd.federation.method import check_federation, method_of
 from fedqhd.federation.settings import parse_presence
 from fedqhd.runs.limits import check_size
@@ -67,15 +68,28 @@ def member(client: LocalClient) -> Participant:
     return Participant(client.agent.fingerprint(), client.weight, like)
 
 
+def share_of(c: Config, client: int) -> float | None:
+    """Return a client's share in the aggregate as the settings have it; None stands for its steps in a round."""
+    weights = c.get("weights", "uniform")
+    return None if weights == "steps" else 1.0 if isinstance(weights, str) else weights[client]
+
+
 def make_server(c: Config, members: Sequence[Participant]) -> Server:
-    """Make the server of a run. An oracle has no settings of participation, so it takes part in every round."""
+    """Make the server of a run, which sets the weights of the clients, whatever they claim.
+
+    An oracle has no settings of participation, so it takes part in every round.
+    """
+    method = method_of(c)
     settings = ("participation", "late", "late_weight", "max_magnitude")
     return Server(
-        list(members),
+        [m._replace(weight=share_of(c, i)) for i, m in enumerate(members)],
+        sites=len(method.sites(0)),
+        # If weights are steps, a client must not gain by inventing some.
+        longest=step_limit(c.env) if c.get("weights") == "steps" else LONGEST,
         present=dict(map(parse_presence, c.get("present", ()))),
         min_clients=min(c.get("min_clients", 1), len(members)),
         attempts=ATTEMPTS if c.get("too_few") == "repeat" else 1,
-        rule=method_of(c).rule,
+        rule=method.rule,
         seed=c.seed,
         **{name: c.values[name] for name in settings if name in c},
     )
@@ -93,12 +107,10 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     """Make one client, which does not depend on which other clients are made."""
     method = method_of(c)
     envs = [make_env(c.env, repeat=c.action_repeat, dynamics=dynamics_of(c, i)) for i in method.sites(client)]
-    weights = c.get("weights", "uniform")
-    share = None if weights == "steps" else 1.0 if isinstance(weights, str) else weights[client]
     keep = -(-c.anchors // c.clients) if c.get("anchor_source") == "visited" else 0
     return LocalClient(
-        client, method.agent(client, public), envs, public.scaler, gamma=c.gamma, seed=c.seed, weight=share,
-        keep_states=keep,
+        client, method.agent(client, public), envs, public.scaler, gamma=c.gamma, seed=c.seed,
+        weight=share_of(c, client), keep_states=keep,
     )  # fmt: skip
 
 

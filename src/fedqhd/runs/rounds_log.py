@@ -66,7 +66,8 @@ def distance(payload: Payload, teacher: Payload) -> float | None:
         sent, mean = payload.get(name) if isinstance(payload, Mapping) else None, teacher.get(name)
         if isinstance(sent, np.ndarray) and mean is not None and sent.shape == mean.shape and sent.dtype.kind in "fc":
             spread = rms(mean - mean.mean(axis=0))
-            d = rms(sent - mean)
+            with np.errstate(all="ignore"):  # a refused reply may hold any numbers
+                d = rms(sent - mean)
             return d / spread if spread > 0 and np.isfinite(d) else None
     return None
 

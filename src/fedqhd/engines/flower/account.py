@@ -15,7 +15,8 @@ from typing import NamedTuple
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import number_of, read_arrays, write_arrays
 from fedqhd.core.protocols import Payload, Reply
-from fedqhd.engines.flower.records import Order, shapes
+from fedqhd.engines.flower.records import Order
+from fedqhd.federation.terms import shapes
 
 KEPT_ANSWERS = 3
 """The number of answers that are stored. A server that was killed repeats its last rounds, and no earlier ones."""

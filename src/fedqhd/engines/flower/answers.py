@@ -30,6 +30,9 @@ def log_absence(client: int, kind: str, sentence: str) -> None:
 def content_of(message: Message) -> RecordDict:
     """Return the content of an answer, or raise `Refused` if it carries an error."""
     if message.has_error():
-        reason = " ".join((message.error.reason or "").split())
+        # The text comes from the client and goes to the log, so it must not control a terminal.
+        reason = "".join(c for c in " ".join((message.error.reason or "").split()) if c.isprintable())
         raise Refused(*FATES.get(message.error.code, ("raised", f"it raised an error: {reason[:400]}")))
+    if not message.has_content():
+        raise Refused("unreadable", "its answer has no content")
     return message.content

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
 
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from threadpoolctl import threadpool_limits
 
@@ -19,16 +19,17 @@ from fedqhd.core.protocols import Federation
 from fedqhd.engines.flower.account import Account
 from fedqhd.engines.flower.masked import is_masked, mask, write_masked
 from fedqhd.engines.flower.records import (
-    ABOUT,
-    METRICS,
     Introduction,
     Order,
+    read_greeting,
     read_order,
     write_introduction,
     write_reply,
     write_trial,
 )
-from fedqhd.federation import Participant, Terms
+from fedqhd.engines.flower.schema import ABOUT, METRICS
+from fedqhd.federation import Participant, Terms, unwrapped
+from fedqhd.federation.validate import check_teacher
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def make_client_app(open_site: OpenSite) -> ClientApp:
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        site = open_site(context, message.content.config_records[ABOUT])
+        site = open_site(context, read_greeting(message.content))
         return Message(write_introduction(Introduction(site.client.index, site.member, site.world)), reply_to=message)
 
     @app.train()
@@ -86,7 +87,7 @@ def make_client_app(open_site: OpenSite) -> ClientApp:
                 )
             if site.account:
                 site.account.check(order)
-            reply = site.client.round(site.federation(order.terms), order.teacher, order.episodes)
+            reply = site.client.round(federation_of(site, order), order.teacher, order.episodes)
             if site.account:
                 reply = site.account.settle(order, reply)
             save(site, order)
@@ -104,10 +105,10 @@ def make_client_app(open_site: OpenSite) -> ClientApp:
         with threadpool_limits(1):
             site, order = restore_site(open_site, message, context)
             if order.trial is not None and order.teacher is not None:
-                returns = site.client.trial(site.federation(order.terms), order.teacher, site.measure, order.trial)
+                returns = site.client.trial(federation_of(site, order), order.teacher, site.measure, order.trial)
                 return Message(write_trial(returns), reply_to=message)
             if order.teacher is not None:
-                site.federation(order.terms).install(site.client, order.teacher)
+                federation_of(site, order).install(site.client, order.teacher)
             save(site, order)
             measured = dict(site.close(site.client)) if site.close else {}
         return Message(RecordDict({METRICS: MetricRecord(measured)}), reply_to=message)
@@ -120,7 +121,7 @@ def restore_site(open_site: OpenSite, message: Message, context: Context) -> tup
 
     Later states are deleted: they belong to a server that was killed and has resumed from an earlier round.
     """
-    order = read_order(message.content)
+    order = read_order(message.content, message.metadata.message_type == MessageType.TRAIN)
     site = open_site(context, message.content.config_records[ABOUT])
     for path in checkpoints(site.folder):
         if number_of(path) > order.exchange:
@@ -129,6 +130,14 @@ def restore_site(open_site: OpenSite, message: Message, context: Context) -> tup
     if found is not None:
         site.client.restore(found.arrays)
     return site, order
+
+
+def federation_of(site: Site, order: Order) -> Federation:
+    """Make the federation that an order is about. Raises FedQHDError if its teacher cannot be installed."""
+    federation = site.federation(order.terms)
+    if order.teacher is not None:
+        check_teacher(unwrapped(federation), order.teacher)
+    return federation
 
 
 def save(site: Site, order: Order) -> None:

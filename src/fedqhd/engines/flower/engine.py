@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from time import monotonic, process_time, sleep
+from time import process_time
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from fedqhd.agents.client import LocalClient, ignore
 from fedqhd.core.engine import Trial
-from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Episode, Payload, Reply
 from fedqhd.engines.flower import masked
 from fedqhd.engines.flower.answers import OnAbsent, content_of, log_absence
-from fedqhd.engines.flower.grid import Mailbox, Patience
-from fedqhd.engines.flower.records import (
-    METRICS,
-    Introduction,
-    Order,
-    read_introduction,
-    read_reply,
-    read_trial,
-    write_greeting,
-    write_order,
-)
-from fedqhd.federation import Participant, Terms
+from fedqhd.engines.flower.grid import Patience
+from fedqhd.engines.flower.nodes import Nodes
+from fedqhd.engines.flower.records import Order, read_outcome, read_reply, read_trial, write_order
+from fedqhd.federation.asked import LONGEST, Asked
 from fedqhd.federation.validate import Refused
 from fedqhd.federation.wrappers.settings import SECURE_CLIENTS
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-HELLO, GLANCE = Patience(quorum=0.0, grace=60.0), Patience(quorum=0.0)
-"""How long to wait for introductions: for nodes that have just joined and may have to load their programs first, and
-for those that were asked before."""
-EXCHANGE = "flower/exchange"
+EXCHANGE, ASKED = "flower/exchange", "flower/asked"
 
 
-class FlowerEngine:
+class FlowerEngine(Nodes):
     """Clients behind a Flower grid, which may be a network, a simulation or this process.
 
     A node tells the number of its client. Nodes come and go, and a client may return on another node. Clients keep
@@ -58,6 +45,7 @@ class FlowerEngine:
         *,
         patience: Patience = Patience(),  # noqa: B008
         nodes: Mapping[int, int] | None = None,
+        one_encoder: bool = False,
         secure_range: float | None = None,
         on_episode: Callable[[Episode], None] = ignore,
         on_absent: OnAbsent = log_absence,
@@ -71,96 +59,25 @@ class FlowerEngine:
             world: The fingerprint that a node's anchors, scaling and actions must have.
             patience: How long a round waits for replies.
             nodes: The client number of each node id, if the nodes have keys; None lets every node choose.
+            one_encoder: Whether the method needs the same encoder at all clients.
             secure_range: The largest absolute value in a reply with secure aggregation; None sends replies unmasked.
             on_episode: Called after each round with every training episode of it.
             on_absent: Called for every client whose reply did not come.
         """
-        self.grid, self.run, self.greeting, self.world = grid, run, greeting, world
-        self.patience, self.nodes, self.on_episode, self.on_absent = patience, nodes, on_episode, on_absent
-        self.secure_range = secure_range
+        super().__init__(grid, run, greeting, world, patience, nodes, one_encoder)
+        self.secure_range, self.on_episode, self.on_absent = secure_range, on_episode, on_absent
+        self.sites = 1
+        """The number of environments of each client."""
+        self.longest = LONGEST
+        """The largest number of steps of an episode."""
         self.exchange = 0
-        self.introductions: dict[int, Introduction] = {}
-        """The first introduction of each client."""
+        self.asked = 0
+        """The number of episodes that clients were asked for so far."""
         self.outcomes: dict[int, Mapping[str, Any]] = {}
         """The final evaluation of each client, as it reported it."""
-        self._mailbox = Mailbox(grid)
-        self._node: dict[int, int] = {}
-        """The node of each connected client."""
-        self._client: dict[int, int | None] = {}
-        """The client at each node; None for a node that was refused."""
-        self._terms: Terms | None = None
+        self._episodes = 0
+        """The episodes that the last exchange asked for."""
         self._cpu = 0.0
-
-    def gather(self, count: int, limit: float = math.inf) -> list[Participant]:
-        """Wait until clients 0 to count - 1 are connected, and return their introductions.
-
-        Args:
-            count: The number of clients.
-            limit: Seconds to wait.
-
-        Raises:
-            FedQHDError: If a client is missing after `limit` seconds.
-        """
-        end, missed = monotonic() + limit, count + 1
-        while True:
-            self.update_nodes()
-            missing = [i for i in range(count) if i not in self._node]
-            if not missing:
-                members = [self.introductions[i].member for i in range(count)]
-                self._terms = Terms.of(members)
-                return members
-            if len(missing) < missed:
-                log.info("waiting for %d of %d clients: %s", len(missing), count, ", ".join(map(str, missing)))
-                missed = len(missing)
-            if monotonic() >= end:
-                raise FedQHDError(
-                    f"of clients={count} these had not joined after {limit:g} seconds: "
-                    f"{', '.join(map(str, missing))}; start them, or wait longer"
-                )
-            sleep(max(0.0, min(self.patience.poll, end - monotonic())))
-
-    def update_nodes(self) -> None:
-        """Ask new nodes which client they are, and forget nodes that are gone."""
-        present = set(self.grid.get_node_ids())
-        self._node = {client: node for client, node in self._node.items() if node in present}
-        self._client = {node: client for node, client in self._client.items() if node in present}
-        self._mailbox.keep(present)
-        unknown = present - self._client.keys()
-        asked = self._mailbox.send(
-            Message(self._hello(), node, MessageType.QUERY)
-            for node in sorted(unknown - set(self._mailbox.open.values()))
-        )
-        self._mailbox.open |= asked
-        # Wait only if new nodes were asked just now; those that have not answered earlier may take their time.
-        hellos = {i: node for i, node in self._mailbox.open.items() if node in unknown}
-        for node, answer in self._mailbox.wait(hellos, HELLO if asked else GLANCE):
-            self._client[node] = None
-            try:
-                self._welcome(node, read_introduction(content_of(answer)))
-            except Exception as why:
-                self.refuse(why)
-
-    def _hello(self) -> RecordDict:
-        return write_greeting({**self.greeting, "run": self.run, "world": self.world})
-
-    def refuse(self, why: Exception) -> None:
-        """Log why a node is refused. Its operator may fix the cause and let it join again."""
-        log.warning("a node is refused: %s", why)
-
-    def _welcome(self, node: int, introduction: Introduction) -> None:
-        client = introduction.client
-        if self.nodes is not None and self.nodes.get(node) != client:
-            raise Refused("key", f"it says that it is client {client}, but has the key of another")
-        first = self.introductions.get(client, introduction)
-        for what, own, due in (
-            ("other anchors, scaling or actions than the server", introduction.world, self.world),
-            ("another encoder than it began with", introduction.member.fingerprint, first.member.fingerprint),
-        ):
-            if own != due:
-                raise Refused("fingerprint", f"client {client} has {what}: {own}, but should have {due}")
-        log.info("client %d has joined", client)
-        self.introductions[client] = first
-        self._node[client], self._client[node] = node, client
 
     def orders(
         self, kind: str, teacher: Payload | None, episodes: int = 0, clients: Sequence[int] | None = None,
@@ -191,19 +108,20 @@ class FlowerEngine:
                 on_absent(client, "busy", "it has not yet answered the previous message")
             else:
                 messages[client] = Message(content, self._node[client], kind, group_id=str(self.exchange))
-        self.exchange += trial is None
+        if trial is None:
+            self.exchange += 1
+            self.asked, self._episodes = self.asked + episodes, episodes
         return messages
 
     def read(self, client: int, answer: Message) -> Reply | None:
         """Read the reply of a client. If there is none, call `on_absent` with the reason and return None."""
+        asked = Asked(client, self._episodes, self.asked - self._episodes, self.sites, self.longest)
         try:
-            reply, cpu = read_reply(content_of(answer))
-            if reply.client != client:
-                raise Refused("client", f"it says that it is client {reply.client!r:.20}")
+            reply, cpu = read_reply(content_of(answer), asked, masked=self.secure_range is not None)
         except Refused as why:
             self.on_absent(client, why.kind, str(why))
         except Exception as error:
-            self.on_absent(client, "unreadable", f"its reply cannot be read ({type(error).__name__}: {error})")
+            self.on_absent(client, "unreadable", f"its answer cannot be read ({type(error).__name__}: {error!s:.200})")
         else:
             self._cpu += cpu
             return reply
@@ -264,8 +182,8 @@ class FlowerEngine:
         self.update_nodes()
         for client, answer in self._exchange(self.orders(MessageType.EVALUATE, teacher)).items():
             try:
-                self.outcomes[client] = dict(content_of(answer).metric_records[METRICS])
-            except (Refused, KeyError) as why:
+                self.outcomes[client] = read_outcome(content_of(answer), self.sites)
+            except Refused as why:
                 self.on_absent(client, "unfinished", str(why))
 
     def trial(self, teacher: Payload, trial: Trial) -> dict[int, Array]:
@@ -273,8 +191,8 @@ class FlowerEngine:
         returns: dict[int, Array] = {}
         for client, answer in self._ask(self.orders(MessageType.EVALUATE, teacher, trial=trial)).items():
             try:
-                returns[client] = read_trial(content_of(answer), trial)
-            except (Refused, KeyError, ValueError) as why:
+                returns[client] = read_trial(content_of(answer), trial, self.sites)
+            except Refused as why:
                 log_absence(client, "trial", str(why))
         return returns
 
@@ -287,10 +205,10 @@ class FlowerEngine:
         return process_time() + self._cpu
 
     def state(self) -> Payload:
-        """Return the number of the next exchange; the clients keep their own state."""
-        return {EXCHANGE: np.array(self.exchange)}
+        """Return how many exchanges there were and what they asked for; the clients keep their own state."""
+        return {EXCHANGE: np.array(self.exchange), ASKED: np.array(self.asked)}
 
     def restore(self, arrays: Payload) -> None:
-        self.exchange = int(arrays.get(EXCHANGE, 0))
+        self.exchange, self.asked = int(arrays.get(EXCHANGE, 0)), int(arrays.get(ASKED, 0))
 
     def close(self) -> None: ...

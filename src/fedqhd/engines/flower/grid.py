@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from time import monotonic, sleep
 from typing import NamedTuple, cast
 
+import httpx
 from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
@@ -15,6 +17,8 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+
+log = logging.getLogger(__name__)
 
 
 class Patience(NamedTuple):
@@ -79,9 +83,7 @@ class Mailbox:
         under their old id. A node answers messages in order, so one that answers a reminder has lost earlier messages.
         """
         answers = list(self._pull(self.open.keys()))
-        alive = set()
-        for answer in self.grid.pull_messages(sorted(self._reminders)):
-            alive.add(self._reminders.pop(answer.metadata.reply_to_message_id, None))
+        alive = {self._reminders.pop(i) for i, _ in self._answers(self._reminders)}
         self.keep(set(self.grid.get_node_ids()) - alive)
         return answers
 
@@ -96,10 +98,27 @@ class Mailbox:
         self._reminders |= self.send(Message(content, node, MessageType.QUERY) for node in owing)
 
     def _pull(self, ids: Iterable[str]) -> Iterator[tuple[int, Message]]:
-        for answer in self.grid.pull_messages(sorted(ids)):
-            node = self.open.pop(answer.metadata.reply_to_message_id, None)
-            if node is not None:
+        for i, answer in self._answers(ids):
+            node = self.open.pop(i)
+            if answer is not None:
                 yield node, answer
+
+    def _answers(self, ids: Iterable[str]) -> Iterator[tuple[str, Message | None]]:
+        """Yield the id of each message that was answered, and its answer; None if the bytes of it are no message.
+
+        They are pulled one by one. Flower loses all that it pulls at once if it cannot read one of them, and which
+        message an answer is to is only known for sure from the question, since the answer is in the hands of its node.
+        """
+        for i in sorted(ids):
+            try:
+                answers = list(self.grid.pull_messages([i]))[:1]
+            except httpx.HTTPError:  # the SuperLink cannot be reached
+                raise
+            except Exception as error:
+                log.warning("an answer cannot be read (%s: %.200s)", type(error).__name__, error)
+                yield i, None
+            else:
+                yield from ((i, answer) for answer in answers)
 
 
 class InProcessGrid(Grid):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -20,7 +21,9 @@ from flwr.serverapp import Grid
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Payload, Reply
 from fedqhd.engines.flower.grid import Mailbox, Patience
-from fedqhd.engines.flower.records import ABOUT, METRICS, placeholders, shapes, write_reply
+from fedqhd.engines.flower.records import placeholders, write_reply
+from fedqhd.engines.flower.schema import ABOUT, METRICS, SHAPES
+from fedqhd.federation.terms import shapes
 from fedqhd.federation.wrappers.settings import SECURE_CLIENTS
 from fedqhd.federation.wrappers.uplink import as_real
 
@@ -178,8 +181,9 @@ def exchange(
 
 
 def unmasked(mean: list[Array], answers: Iterable[Message]) -> Payload:
-    """Return the mean with the array names and types that the clients state, on which they must agree."""
-    (described,) = {str(a.content.config_records[ABOUT]["shapes"]) for a in answers if not a.has_error()}
+    """Return the mean with the array names and types that most clients state, so that a single one decides nothing."""
+    stated = [cast(Any, a.content.get(ABOUT, {})).get("shapes") for a in answers if not a.has_error()]
+    ((described, _),) = Counter(text for text in stated if SHAPES.accepts(text)).most_common(1)
     like = placeholders(json.loads(described))
     return {
         name: v.astype(like[name].real.dtype).view(like[name].dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +11,28 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedqhd.core.engine import Trial
+from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array, Episode, Payload, Reply
+from fedqhd.engines.flower.schema import (
+    ABOUT,
+    ARRAYS,
+    GREETING,
+    INTRODUCTION,
+    MASKED,
+    METRICS,
+    NO_OUTCOME,
+    TRIAL,
+    Layout,
+    message_fault,
+    order_layout,
+    outcome_layout,
+    reply_layout,
+)
 from fedqhd.federation import Participant, Terms
-from fedqhd.federation.wrappers.uplink import Coded, decode, shortened
-
-ARRAYS, METRICS, ABOUT = "arrays", "metrics", "about"
-"""The names of the three records of a message."""
+from fedqhd.federation.asked import Asked, check_record
+from fedqhd.federation.terms import shapes
+from fedqhd.federation.validate import Refused, need
+from fedqhd.federation.wrappers.uplink import CODES, Coded, decode, shortened
 
 
 def array_record(payload: Payload) -> ArrayRecord:
@@ -29,12 +45,31 @@ def payload_of(record: ArrayRecord) -> dict[str, Array]:
     return {name: v.numpy() for name, v in record.items()}
 
 
-def write_greeting(greeting: Mapping[str, str]) -> RecordDict:
-    """Write what a node must know to make its client.
+def accept(content: RecordDict, layout: Layout, besides: Set[str] = frozenset()) -> None:
+    """Raise `Refused` unless an answer fits its layout; the arguments are those of `message_fault`."""
+    wrong = message_fault(content, layout, besides)
+    need(not wrong, "unreadable", f"its answer cannot be read: {wrong}")
 
-    Every order repeats it, because every message may be handled by a new process.
+
+def obey(content: RecordDict, layout: Layout, besides: Set[str] = frozenset()) -> None:
+    """Raise FedQHDError unless a message of the server fits its layout."""
+    wrong = message_fault(content, layout, besides)
+    if wrong:
+        raise FedQHDError(f"the server's message cannot be read: {wrong}")
+
+
+def write_greeting(greeting: Mapping[str, str]) -> RecordDict:
+    """Write what a node must know to make its client: the server's settings, and the names of the run and the world.
+
+    Every order repeats the settings, because every message may be handled by a new process.
     """
-    return RecordDict({ABOUT: ConfigRecord(dict(greeting))})
+    return RecordDict({ABOUT: ConfigRecord({"settings": "", **greeting})})
+
+
+def read_greeting(content: RecordDict) -> Mapping[str, Any]:
+    """Read what `write_greeting` wrote. Raises FedQHDError if it is something else."""
+    obey(content, GREETING)
+    return content.config_records[ABOUT]
 
 
 class Order(NamedTuple):
@@ -53,6 +88,7 @@ class Order(NamedTuple):
 def write_order(order: Order, greeting: Mapping[str, str]) -> RecordDict:
     """Write an order as the content of a message."""
     about: dict[str, Any] = {
+        "settings": "",
         **greeting,
         "run": order.run,
         "exchange": order.exchange,
@@ -64,8 +100,17 @@ def write_order(order: Order, greeting: Mapping[str, str]) -> RecordDict:
     return RecordDict({ARRAYS: array_record(order.teacher or {}), ABOUT: ConfigRecord(about)})
 
 
-def read_order(content: RecordDict) -> Order:
-    """Read what `write_order` wrote."""
+def read_order(content: RecordDict, training: bool) -> Order:
+    """Read what `write_order` wrote.
+
+    Args:
+        content: The content of the message.
+        training: Whether the message asks for training.
+
+    Raises:
+        FedQHDError: If it is something else.
+    """
+    obey(content, order_layout(training), MASKED)
     about: Mapping[str, Any] = content.config_records[ABOUT]
     same_encoder, like = json.loads(about["terms"])
     teacher = None if about["first"] else payload_of(content.array_records[ARRAYS])
@@ -103,27 +148,48 @@ def write_reply(reply: Reply, cpu: float, uplink: str = "full") -> RecordDict:
     return RecordDict({ARRAYS: array_record(arrays), METRICS: MetricRecord(metrics), ABOUT: ConfigRecord(about)})
 
 
-def read_reply(content: RecordDict) -> tuple[Reply, float]:
-    """Read what `write_reply` wrote: the reply and its CPU seconds. A malformed message may raise any exception."""
+def read_reply(content: RecordDict, asked: Asked, masked: bool = False) -> tuple[Reply, float]:
+    """Read what `write_reply` wrote: the reply and its CPU seconds.
+
+    Args:
+        content: The content of the message, which may be anything.
+        asked: What the client was asked for.
+        masked: Whether its arrays are masked; the reply is then read without them.
+
+    Raises:
+        Refused: If the reply does not fit the schema, or is not one to what was asked.
+    """
+    accept(content, reply_layout(asked, masked), MASKED if masked else frozenset())
     about: Mapping[str, Any] = content.config_records[ABOUT]
     metrics: dict[str, Any] = dict(content.metric_records[METRICS])
-    # A masked reply has no arrays that could be read.
-    payload = payload_of(content.array_records[ARRAYS]) if ARRAYS in content.array_records else {}
-    for name, (dtype, unit) in json.loads(about["coded"]).items():
-        if np.dtype(dtype).kind not in "fc" or payload[name].dtype.kind not in "fi":
-            raise ValueError(f"its {name} is coded as {payload[name].dtype}, which cannot stand for {dtype}")
-        payload[name] = decode(Coded(payload[name], float(unit)), np.dtype(dtype))
     columns = [metrics[f"episodes/{name}"] for name in Episode._fields]
     reply = Reply(
         client=about["client"],
-        payload=payload,
-        weight=metrics["weight"],
+        payload={},
+        weight=float(metrics["weight"]),
         steps=metrics["num-examples"],
         episodes=tuple(Episode(*row) for row in zip(*columns, strict=True)),
         fingerprint=about["fingerprint"],
         seconds={name.removeprefix("seconds/"): v for name, v in metrics.items() if name.startswith("seconds/")},
     )
+    check_record(reply, asked)
+    if not masked:
+        reply = reply._replace(payload=decoded(payload_of(content.array_records[ARRAYS]), json.loads(about["coded"])))
     return reply, float(metrics["cpu"])
+
+
+def decoded(payload: Payload, coded: Mapping[str, tuple[str, float]]) -> dict[str, Array]:
+    """Return a payload with its shortened arrays in full; `coded` holds the number format and the unit of each."""
+    full = dict(payload)
+    for name, (dtype, unit) in coded.items():
+        fits = name in full and full[name].ndim > 0 and full[name].dtype in [code.dtype for code in CODES.values()]
+        need(fits, "unreadable", f"its answer cannot be read: {name:.40} is not a shortened array")
+        try:
+            with np.errstate(all="ignore"):
+                full[name] = decode(Coded(full[name], float(unit)), np.dtype(dtype))
+        except ValueError as error:
+            raise Refused("unreadable", f"its answer cannot be read: its {name} is not {dtype} ({error})") from None
+    return full
 
 
 def write_trial(returns: Array) -> RecordDict:
@@ -131,12 +197,23 @@ def write_trial(returns: Array) -> RecordDict:
     return RecordDict({ARRAYS: array_record({"returns": returns})})
 
 
-def read_trial(content: RecordDict, trial: Trial) -> Array:
-    """Read what `write_trial` wrote. Raises ValueError if it cannot be the answer to this question."""
-    returns = payload_of(content.array_records[ARRAYS])["returns"]
-    if returns.ndim != 2 or returns.shape[1] != trial.episodes or returns.dtype.kind != "f":
-        raise ValueError(f"it answered with {returns.dtype} of shape {returns.shape} to {trial.episodes} episodes")
+def read_trial(content: RecordDict, trial: Trial, sites: int = 1) -> Array:
+    """Read what `write_trial` wrote; `sites` is the number of environments. Raises `Refused` if it is no answer."""
+    accept(content, TRIAL)
+    record = content.array_records[ARRAYS]
+    need(set(record) == {"returns"}, "unreadable", f"it answered with {sorted(record)!r:.80}, not with returns")
+    returns = record["returns"].numpy()
+    need(
+        returns.shape == (sites, trial.episodes) and returns.dtype.kind == "f" and bool(np.isfinite(returns).all()),
+        "trial", f"it answered with {returns.dtype} of shape {returns.shape} to {trial.episodes} episodes",
+    )  # fmt: skip
     return returns
+
+
+def read_outcome(content: RecordDict, sites: int) -> dict[str, Any]:
+    """Read the evaluation of a client, which is empty if the server evaluates it. Raises `Refused` if it is none."""
+    accept(content, outcome_layout(sites) if content.get(METRICS) else NO_OUTCOME)
+    return dict(content.metric_records[METRICS])
 
 
 class Introduction(NamedTuple):
@@ -150,27 +227,21 @@ class Introduction(NamedTuple):
 
 def write_introduction(introduction: Introduction) -> RecordDict:
     """Write an introduction as the content of a message."""
-    fingerprint, weight, like = introduction.member
     about: dict[str, Any] = {
         "client": introduction.client,
-        "fingerprint": fingerprint,
-        "weight": json.dumps(weight),
-        "like": json.dumps(shapes(like)),
+        "fingerprint": introduction.member.fingerprint,
+        "like": json.dumps(shapes(introduction.member.like)),
         "world": introduction.world,
     }
     return RecordDict({ABOUT: ConfigRecord(about)})
 
 
 def read_introduction(content: RecordDict) -> Introduction:
-    """Read what `write_introduction` wrote."""
+    """Read what `write_introduction` wrote. Raises `Refused` if it is something else."""
+    accept(content, INTRODUCTION)
     about: Mapping[str, Any] = content.config_records[ABOUT]
-    member = Participant(about["fingerprint"], json.loads(about["weight"]), placeholders(json.loads(about["like"])))
+    member = Participant(about["fingerprint"], like=placeholders(json.loads(about["like"])))
     return Introduction(about["client"], member, about["world"])
-
-
-def shapes(like: Payload) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the type and shape of each array."""
-    return {name: (v.dtype.str, v.shape) for name, v in like.items()}
 
 
 def placeholders(described: Mapping[str, Any]) -> dict[str, Array]:

@@ -116,6 +116,7 @@ class SimulationEngine(FlowerEngine):
         """
         super().__init__(grid, run, {}, world, **options)
         self.clients, self.folder, self.stop = clients, folder, stop
+        self.sites = max(len(client.envs) for client in clients)
         shutil.rmtree(folder, ignore_errors=True)
         self.gather(len(clients), START)
 
@@ -135,6 +136,8 @@ class SimulationEngine(FlowerEngine):
         super().restore(arrays)
         for client in self.clients:
             own = under(arrays, f"{client.index}/")
+            # The run may have begun on another engine, which does not count what it asks for.
+            self.asked = max(self.asked, int(own["episodes"]))
             write_checkpoint(
                 client_folder(self.folder, client.index), self.exchange, own, {"run": self.run}, KEPT_STATES
             )

@@ -47,6 +47,9 @@ class Distilled(AnchorCompile):
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         return state, {"p": self.combine(replies, "p")}
 
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        return self.expects(teacher) or {}
+
     def install(self, client: Client, teacher: Payload) -> None:
         # The values T log p represent the teacher, because softmax(T log p / T) = p.
         client.agent.fit_anchors(self.anchors, self.temperature * np.log(np.maximum(teacher["p"], 1e-30)))

@@ -44,6 +44,9 @@ class Truncated:
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         return state, {"W": self.combine(replies, "W")}
 
+    def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
+        return self.expects(teacher) or {}
+
     def install(self, client: Client, teacher: Payload) -> None:
         W = np.zeros_like(client.agent.params()["W"])
         W[: self.D_min] = teacher["W"]
