@@ -48,7 +48,7 @@ class Federated:
 
     def ask(self, exchange, teacher=None):
         """The Q that each client answers with, by client."""
-        self.engine.restore({"flower/exchange": np.array(exchange)})
+        self.engine.restore(dict.fromkeys(("flower/exchange", "flower/asked"), np.array(exchange)))
         return {r.client: r.payload["Q"] for r in self.engine.round(teacher, 1)}
 
 

@@ -45,7 +45,8 @@ class Account(NamedTuple):
 
     def __str__(self) -> str:
         limit = f" of {self.budget:g}" if math.isfinite(self.budget) else ""
-        return f"epsilon {self.epsilon():.3g}{limit} at delta {self.delta:g} is spent after {self.answers()} answers"
+        answers = "1 answer" if self.answers() == 1 else f"{self.answers()} answers"
+        return f"epsilon {self.epsilon():.3g}{limit} at delta {self.delta:g} is spent after {answers}"
 
     def files(self) -> list[Path]:
         """Return the files of the last answers, newest first. Each has the number of its answer in its name."""
