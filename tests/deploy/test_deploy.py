@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -13,12 +13,14 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedqhd.core.alive import training
 from fedqhd.core.errors import FedQHDError
-from fedqhd.deploy.client import site
+from fedqhd.core.files import WriteFailed, write_bytes
+from fedqhd.deploy.client import log_errors, set_up_logging, site
 from fedqhd.deploy.commands import follow
+from fedqhd.deploy.join import lines_of
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting
-from fedqhd.deploy.superlink import guarded
 from fedqhd.envs.public import make_public
 from fedqhd.federation import Privacy, Rounded, Terms
 from fedqhd.runs.build import make_federation
@@ -175,35 +177,6 @@ def test_without_flower_it_is_said_how_to_get_it(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("path", "client", "server", "status"),
-    [
-        ("/v1/fleet/pull-messages", "10.0.0.9", "10.0.0.1", 200),
-        ("/v1/control/start-run", "10.0.0.9", "10.0.0.1", 403),
-        ("/v1/control/register-node", "10.0.0.9", "10.0.0.1", 403),
-        ("/v1/runtime/push-messages", "2001:db8::9", "2001:db8::1", 403),
-        ("/v1/fleet/../control/start-run", "10.0.0.9", "10.0.0.1", 403),
-        ("/docs", "10.0.0.9", "10.0.0.1", 403),
-        ("/v1/control/start-run", "127.0.0.1", "127.0.0.1", 200),
-        ("/v1/control/start-run", "10.0.0.1", "10.0.0.1", 200),
-        ("/v1/control/start-run", "::1", "::1", 200),
-        ("/v1/control/start-run", None, None, 403),
-    ],
-)
-def test_other_machines_are_served_only_what_is_for_nodes(path, client, server, status):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {"type": "http", "path": path, "client": client and (client, 5), "server": server and (server, 9093)}
-    asyncio.run(guarded(app)(scope, None, send))
-    assert sent[0]["status"] == status
-
-
-@pytest.mark.parametrize(
     ("host", "expected"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("robot", False)],
 )
@@ -268,3 +241,54 @@ def test_a_child_of_the_last_program_cannot_hide_what_the_next_one_logs(tmp_path
             old.flush()
             program.communicate("connected")
             assert list(lines) == ["connected\n"]
+
+
+def test_a_grandchild_that_outlives_the_program_by_which_it_was_started_is_stopped(tmp_path):
+    # As when a SuperNode ends by itself while a client's program is at work in a session of its own.
+    program = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True)"
+    command = (
+        "import subprocess, sys; from pathlib import Path;"
+        "from fedqhd.deploy.programs import adopt_orphans, start, stop;"
+        "adopt_orphans(); other = start(['sleep', '600'], Path('.'), subprocess.DEVNULL);"
+        "p = start([sys.executable, '-c', sys.argv[1]], Path('.'), subprocess.PIPE);"
+        "grandchild = p.stdout.readline().strip(); p.wait(); stop(p);"
+        "print(grandchild, other.poll(), flush=True); stop(other)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", command, program], cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=60
+    ).stdout.split()
+    assert gone_pid(int(said[0]), 1.0)
+    assert said[1] == "None"  # another program of the command goes on
+
+
+def test_what_a_program_prints_reaches_the_user_though_its_log_cannot_be_written(tmp_path):
+    code = "print('fedqhd: the disk is full', flush=True)"
+    program = start([sys.executable, "-c", code], tmp_path, subprocess.PIPE)
+    assert list(lines_of(program, tmp_path / "nowhere" / "node.log")) == ["fedqhd: the disk is full\n"]
+    program = start([sys.executable, "-c", code], tmp_path, subprocess.PIPE)
+    assert list(lines_of(program, tmp_path / "node.log")) == [(tmp_path / "node.log").read_text()]
+
+
+def test_a_client_that_cannot_write_its_state_says_so_on_its_own_machine(tmp_path, capsys):
+    resource = pytest.importorskip("resource")  # a limit on the size of files is like a full disk
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def train(message, context):
+        write_bytes(tmp_path / "state.npz", bytes(2 << 20))
+
+    set_up_logging()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(WriteFailed):
+            log_errors(None, None, train)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"fedqhd: .*state\.npz cannot be written \(.*\): make room or give another folder", said)
+
+
+def test_two_clients_do_not_share_a_folder(tmp_path, capsys):
+    with training(tmp_path / "flower"):
+        words = f"client --server 127.0.0.1:1 --client 0 --state-dir {tmp_path}"
+        assert main(["federate", *words.split()]) == 2
+    assert f"state_dir={str(tmp_path)!r} is in use by another client: give another folder" in capsys.readouterr().err

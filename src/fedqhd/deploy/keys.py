@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import write_bytes
+from fedqhd.core.files import write_bytes, write_failed
 
 Key = ec.EllipticCurvePrivateKey
 LOCAL_NAMES = ("127.0.0.1", "localhost")
@@ -83,13 +83,16 @@ def make_keys(folder: Path, clients: int, hosts: Sequence[str], days: float) -> 
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can ever read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file that only its owner can ever read; raise FedQHDError if that is not possible."""
     part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    part.touch(0o600)
-    part.write_bytes(data)
-    part.rename(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        part.touch(0o600)
+        part.write_bytes(data)
+        part.rename(path)
+    except OSError as error:
+        raise write_failed(path, error) from error
 
 
 def write_key(path: Path, key: Key) -> None:
@@ -194,6 +197,13 @@ def server_keys(folder: Path, clients: int) -> ServerKeys:
     if ends < datetime.now(UTC):
         raise FedQHDError(f"{found.certificate} expired on {ends:%d %B %Y}: make a new one with fedqhd federate keys")
     return found
+
+
+def certified_names(certificate: Path) -> tuple[str, ...]:
+    """Return the names and addresses for which a certificate is valid."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
 
 
 def client_keys(folder: Path) -> ClientKeys:

@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +18,8 @@ from random import SystemRandom
 from typing import IO, TYPE_CHECKING
 
 from fedqhd.core.errors import FedQHDError
+from fedqhd.deploy.flower import write_scripts
+from fedqhd.deploy.rules import VARIABLE, Rules
 from fedqhd.engines.flower import QUIET
 
 if TYPE_CHECKING:
@@ -28,7 +31,18 @@ PATIENCE = 10.0
 """Seconds that a program has to end by itself."""
 GRACE = 2.0
 """Seconds that its children have after it to end by themselves."""
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+RULES, SCRIPTS = "rules.json", "bin"
+"""The file and the folder in a home of Flower that `write_rules` makes."""
+
+_started: set[int] | None = None
+"""The processes that `start` has started, if this process adopts their orphans."""
+
+
+def write_rules(rules: Rules, home: Path) -> None:
+    """Write the rules of a machine, and scripts by which Flower's programs keep to them, to the home of Flower."""
+    rules.write(home / RULES)
+    write_scripts(home / SCRIPTS)
 
 
 def flower_environment(home: Path) -> dict[str, str]:
@@ -36,14 +50,30 @@ def flower_environment(home: Path) -> dict[str, str]:
 
     The programs find each other by PATH, and they poll for tasks ten times a second instead of once.
     """
-    path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+    path = os.pathsep.join([str(home / SCRIPTS), str(BIN), os.environ.get("PATH", "")])
+    own = {"FLWR_HOME": str(home), VARIABLE: str(home / RULES), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+    return {**os.environ, **QUIET, "PATH": path, **own}
+
+
+def set_process_option(option: int, value: int) -> None:
+    """Set an option of this process. It has an effect on Linux only."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def end_with_parent() -> None:
-    """Let this child process end when its parent does, even if the parent is killed. It has an effect on Linux only."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Let this child process end when its parent does, even if the parent is killed."""
+    set_process_option(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process whose parent among the descendants of this one ends before it.
+
+    From then on `stop` ends them too, so this is for commands whose children all come from `start`.
+    """
+    global _started
+    set_process_option(PR_SET_CHILD_SUBREAPER, 1)
+    _started = set() if _started is None else _started
 
 
 def start(
@@ -57,10 +87,13 @@ def start(
         output: Where standard output and standard error go.
         environment: Further environment variables.
     """
-    return subprocess.Popen(
+    program = subprocess.Popen(
         command, env={**flower_environment(home), **(environment or {})}, stdout=output, stderr=subprocess.STDOUT,
         text=True, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
+    if _started is not None:
+        _started.add(program.pid)
+    return program
 
 
 def open_log(path: Path) -> IO[str]:
@@ -84,11 +117,31 @@ def stop(program: subprocess.Popen[str] | None) -> None:
     with suppress(subprocess.TimeoutExpired):
         program.wait(PATIENCE)
     left = psutil.wait_procs(family, timeout=GRACE)[1]
-    for process in {*left, *(child for one in left for child in offspring(one.pid)), *offspring(program.pid)}:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    kill({*left, *(child for one in left for child in offspring(one.pid)), *offspring(program.pid)})
     program.kill()
     program.wait()
+    end = time.monotonic() + GRACE
+    while (found := orphans()) and time.monotonic() < end:  # the end of one makes orphans of its children
+        kill({*found, *(child for one in found for child in offspring(one.pid))})
+
+
+def kill(processes: Collection[psutil.Process]) -> None:
+    """Kill processes and wait until they have ended."""
+    import psutil
+
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=GRACE)
+
+
+def orphans() -> list[psutil.Process]:
+    """Return the processes that this one has adopted."""
+    import psutil
+
+    if _started is None:
+        return []
+    return [process for process in psutil.Process().children() if process.pid not in _started]
 
 
 def offspring(pid: int) -> list[psutil.Process]:
