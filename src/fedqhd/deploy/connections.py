@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import uvicorn
+from uvicorn import Config  # by name, because `supernode` replaces the one in the package
 
 from fedqhd.deploy.guard import App
 
@@ -139,6 +140,6 @@ def make_server(app: App, visitors: Visitors, **options: Any) -> Server:
         options: What `uvicorn.Config` takes.
     """
     # Other loops accept connections by themselves, and nothing here speaks WebSocket.
-    server = Server(uvicorn.Config(app, **{**options, "loop": "asyncio", "ws": "none"}))
+    server = Server(Config(app, **{**options, "loop": "asyncio", "ws": "none"}))
     server.visitors = visitors
     return server
