@@ -21,7 +21,7 @@ from fedqhd.deploy.keys import make_keys, server_keys
 from fedqhd.deploy.programs import free_port, is_listening, start, stop, write_rules
 from fedqhd.deploy.rules import new_rules
 from fedqhd.deploy.superlink import secured, sent_keys
-from processes import FEDQHD, end, read_until, tree
+from processes import FEDQHD, end, read_until, shifted, tree
 from processes import start as begin
 
 pytestmark = pytest.mark.slow
@@ -87,35 +87,6 @@ def test_a_superlink_serves_neither_pages_nor_strangers_and_stays_small(tmp_path
         assert ask(port, listed, **{SECRET_HEADER: secret}) == 200
         assert psutil.Process(program.pid).memory_info().rss < before + (32 << 20)
         assert psutil.Process(program.pid).num_fds() < 100
-
-
-SHIFTED = """
-import datetime, os, time
-
-class Shifted(datetime.datetime):
-    @classmethod
-    def now(cls, tz=None):
-        return cls.fromtimestamp(time.time(), tz)
-
-def shift():
-    try:
-        return float(open(os.environ["SHIFT"]).read() or 0)
-    except OSError:
-        return 0.0
-
-wall = time.time
-time.time = lambda: wall() + shift()
-datetime.datetime = Shifted
-"""
-"""A sitecustomize that shifts the clock of a program by the number of seconds in a file."""
-
-
-def shifted(folder, seconds):
-    """What the surroundings of a program must have for its clock to be off; the file can be changed later."""
-    (folder / "clock").mkdir(exist_ok=True)
-    (folder / "clock" / "sitecustomize.py").write_text(SHIFTED)
-    (folder / "clock" / "shift").write_text(str(seconds))
-    return {"PYTHONPATH": str(folder / "clock"), "SHIFT": str(folder / "clock" / "shift")}
 
 
 def test_a_client_whose_clock_is_ahead_is_told_so_and_joins(tmp_path):

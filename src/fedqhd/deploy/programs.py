@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -151,18 +150,6 @@ def offspring(pid: int) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).children(recursive=True)
     return []
-
-
-def program(name: str) -> str:
-    """Return the path of one of Flower's programs.
-
-    Raises:
-        FedQHDError: If Flower is not installed.
-    """
-    found = shutil.which(name, path=os.pathsep.join([str(BIN), os.environ.get("PATH", "")]))
-    if found is None:
-        raise FedQHDError("fedqhd federate needs Flower: install it with pip install 'fedqhd[flower]'")
-    return found
 
 
 def is_loopback(host: str) -> bool:
