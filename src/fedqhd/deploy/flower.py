@@ -6,9 +6,11 @@ Flower starts them by name, and `fedqhd federate` puts a folder of scripts befor
 from __future__ import annotations
 
 import sys
-from importlib.metadata import distribution
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
@@ -17,8 +19,12 @@ from fedqhd.deploy.guard import SECRET_HEADER
 from fedqhd.deploy.rules import read_rules
 from fedqhd.engines.flower import QUIET  # noqa: F401  # before Flower is imported
 
-PROGRAMS = ("flower-superexec", "flwr-serverapp", "flwr-clientapp")
-"""The programs that Flower starts by itself."""
+PROGRAMS = {
+    "flower-superexec": "flwr.supercore.cli",
+    "flwr-serverapp": "flwr.superlink.cli",
+    "flwr-clientapp": "flwr.supernode.cli",
+}
+"""The programs that Flower starts by itself, and the package in which each is a module and a function of its name."""
 FOR_PROGRAMS = ("/v1/control/", "/v1/runtime/")
 """Where the requests to which the secret belongs go."""
 
@@ -47,6 +53,23 @@ def carry_secret(secret: str) -> None:
     httpx.Client = Client  # type: ignore[misc]
 
 
+def load(name: str) -> Callable[[], Any]:
+    """Return the function that runs one of PROGRAMS, or Flower's command line.
+
+    The packages of PROGRAMS import all their programs, with databases and web servers. A client's program starts anew
+    for every message, so it is loaded without them.
+    """
+    if name not in PROGRAMS:
+        from flwr.cli.app import app
+
+        return app
+    spec = find_spec(PROGRAMS[name])
+    assert spec is not None
+    sys.modules[spec.name] = module_from_spec(spec)
+    function = name.replace("-", "_")
+    return cast(Callable[[], Any], getattr(import_module(f"{spec.name}.{function}"), function))
+
+
 def main() -> None:
     """Run the program of the given name."""
     name = sys.argv.pop(1)
@@ -54,8 +77,7 @@ def main() -> None:
     rules = read_rules()
     carry_secret(rules.secret)
     use_steady_clock(rules.epoch)
-    (entry,) = (e for e in distribution("flwr").entry_points if e.group == "console_scripts" and e.name == name)
-    entry.load()()
+    load(name)()
 
 
 if __name__ == "__main__":
