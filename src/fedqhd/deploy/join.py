@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import tomli_w
 
@@ -94,8 +95,8 @@ def join(
             else ["--insecure"]
         )
         print(f"client {client}: looking for the server at {server}", flush=True)
-        done, refused = False, 0.0
-        while not done:
+        node_end = NodeEnd()
+        while not node_end.trained:
             offset = wait_for_server(host, server_port, own.ca if own else None)
             if difference(offset):
                 print(f"client {client}: {difference(offset)}", flush=True)
@@ -105,19 +106,33 @@ def join(
                 *SUPERNODE, *safe, "--superlink", server, "--host", "127.0.0.1",
                 "--port", str(port or free_port()), "--node-config", str(home / "node.toml"),
             ]  # fmt: skip
-            done, refused = run_node(command, home, client, state_dir, refused)
-            if refused and time.monotonic() > refused + GIVE_UP:
+            node_end = run_node(command, home, client, state_dir, node_end.refused)
+            if node_end.refused and time.monotonic() > node_end.refused + GIVE_UP:
                 raise FedQHDError(
                     f"server={server!r} refuses client {client}: it does not know the client's key, or another node "
                     "uses it"
                 )
-            if not done:
-                why = "the server refuses its key so far" if refused else "the server is gone"
-                print(f"client {client}: {why}; trying again", flush=True)
+            if not node_end.trained:
+                print(f"client {client}: {node_end.reason(home)}; trying again", flush=True)
                 time.sleep(RETRY)
 
 
-def run_node(command: list[str], home: Path, client: int, state_dir: Path, refused: float) -> tuple[bool, float]:
+class NodeEnd(NamedTuple):
+    """How far a node had got when it ended."""
+
+    trained: bool = False
+    connected: bool = False
+    refused: float = 0.0
+    """When the server first refused the client, by the monotonic clock; 0 if it does not."""
+
+    def reason(self, home: Path) -> str:
+        """Say why a node that is not trained has ended."""
+        if self.refused:
+            return "the server refuses its key so far"
+        return "the server is gone" if self.connected else f"its node could not connect, as {home / 'node.log'} tells"
+
+
+def run_node(command: list[str], home: Path, client: int, state_dir: Path, refused: float) -> NodeEnd:
     """Run a SuperNode until it ends or the client is trained, and print what concerns the user.
 
     Args:
@@ -125,12 +140,12 @@ def run_node(command: list[str], home: Path, client: int, state_dir: Path, refus
         home: Where Flower keeps its files.
         client: The number of the client.
         state_dir: The folder of its model.
-        refused: When the server first refused the client, by the monotonic clock; 0 if it has not.
+        refused: When the server first refused the client in earlier attempts; see `NodeEnd`.
 
-    Returns:
-        Whether the client is trained, and since when the server refuses it.
+    Raises:
+        FedQHDError: If the server has another client of this number.
     """
-    supernode, done = start(command, home, subprocess.PIPE), False
+    supernode, done, connected = start(command, home, subprocess.PIPE), False, False
     try:
         for line in lines_of(supernode, home / "node.log"):
             done = done or relay_line(line, client, state_dir)
@@ -139,14 +154,14 @@ def run_node(command: list[str], home: Path, client: int, state_dir: Path, refus
             if REFUSED in line:
                 refused = refused or time.monotonic()
             elif CONNECTED in line:
-                refused = 0.0
+                connected, refused = True, 0.0
             # A trained client stays until the server is gone, because the server ignores the last answer of a node that
             # has left.
             if done and "Connection attempt failed" in line:
                 break
     finally:
         stop(supernode)
-    return done, refused
+    return NodeEnd(done, connected, refused)
 
 
 def lines_of(program: subprocess.Popen[str], log: Path) -> Iterator[str]:
@@ -206,4 +221,7 @@ def relay_line(line: str, client: int, state_dir: Path) -> bool:
     elif "Sending: evaluate message" in line:
         print(f"client {client}: trained; its model is in {state_dir}/models", flush=True)
         return True
+    elif "Failed to send message" in line:
+        why = line.partition("Failed to send message ")[2].partition(": ")[2].strip()
+        print(f"client {client}: its answer was not accepted: {why}", flush=True)
     return False
