@@ -52,6 +52,8 @@ FLEET, CONTROL = "/v1/fleet/push-object", "/v1/control/start-run"
         ({"host": "127.0.0.1:80", "sec-fetch-site": "cross-site"}, LOOPBACK, True),
         ({"host": "127.0.0.1:80", "sec-fetch-site": "same-site"}, LOOPBACK, True),
         ({"host": "127.0.0.1:80", "sec-fetch-site": "same-origin"}, LOOPBACK, False),
+        ({"host": "127.0.0.1:80", "sec-fetch-site": "cross-site", "sec-fetch-dest": "image"}, LOOPBACK, True),
+        ({"host": "127.0.0.1:80", "sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}, LOOPBACK, False),
         ({"host": "robot.lan:80"}, (), False),
         ({"host": "evil.example", "origin": "http://evil.example"}, (), True),
     ],

@@ -70,7 +70,8 @@ def from_a_page(headers: Headers, names: Collection[str]) -> str:
         return f"this port is available as {' or '.join(sorted(names))} only"
     if origin is not None and not (names and origin.partition("://")[2].lower() == host.lower()):
         return "web pages of other sites may not use this port"
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    followed = headers.get("sec-fetch-dest") == "document"  # a link to this port, whose page the other site cannot read
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not followed:
         return "web pages of other sites may not use this port"
     return ""
 

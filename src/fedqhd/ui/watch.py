@@ -38,6 +38,8 @@ from fedqhd.runs.metrics import NAME as METRICS
 HOST = "127.0.0.1"
 POLL = 0.2
 """Seconds between two looks for a run that has not started yet."""
+IDLE = 60.0
+"""Seconds after which a connection that asks for nothing is closed."""
 FRAMES = 200
 """The longest replay in frames, which is eight seconds."""
 CHUNK = 4 << 20
@@ -144,6 +146,8 @@ def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
     page = render("ui/templates/watch.html").encode()
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE
+
         def do_GET(self) -> None:
             foreign = from_a_page({name.lower(): value for name, value in self.headers.items()}, LOOPBACK)
             if foreign:
