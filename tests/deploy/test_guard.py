@@ -17,15 +17,17 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import httpx
 from flwr.app import Array
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 
 from fedqhd.deploy import rules as rules_module
 from fedqhd.deploy.connections import Visitors, make_server
+from fedqhd.deploy.flower import carry_secret
 from fedqhd.deploy.guard import LOOPBACK, SECRET_HEADER, TIME_HEADER, Guard, from_a_page
 from fedqhd.deploy.nodes import CLIENT_HEADER, SILENCE, Nodes
-from fedqhd.deploy.programs import free_port, write_rules
+from fedqhd.deploy.programs import flower_environment, free_port, write_rules
 from fedqhd.deploy.rules import PIECE, REPLY, limited, new_rules, read_rules
 from fedqhd.runs.config import resolve
 
@@ -286,6 +288,30 @@ def test_only_the_user_can_read_the_secret(tmp_path, monkeypatch):
     assert read_rules() == rules
     assert new_rules().secret != rules.secret
     assert len(rules.secret) >= 32
+
+
+def test_the_secret_goes_to_the_programs_of_the_federation_alone_and_through_no_proxy(tmp_path, monkeypatch):
+    async def tell(scope, receive, send):
+        seen.append(dict(scope["headers"]).get(SECRET_HEADER.encode()))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def app(scope, receive, send):
+        if scope["type"] == "http":
+            await tell(scope, receive, send)
+
+    seen = []
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    environment = flower_environment(tmp_path)
+    assert environment["NO_PROXY"] == "example.org,127.0.0.1,localhost,::1"
+    monkeypatch.setenv("no_proxy", environment["no_proxy"])
+    monkeypatch.setattr(httpx, "Client", httpx.Client)  # undone after the test
+    carry_secret(SECRET)
+    with serving(app, Visitors(20)) as port, httpx.Client(timeout=5.0) as client:
+        for path in (CONTROL, "/v1/runtime/acquire-task", "/elsewhere"):
+            assert client.post(f"http://127.0.0.1:{port}{path}").status_code == 200
+    assert seen == [SECRET.encode(), SECRET.encode(), None]
 
 
 def test_limits_follow_the_settings():

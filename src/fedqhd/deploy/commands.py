@@ -161,7 +161,8 @@ def server_rules(config: Config, host: str, keys: ServerKeys | None) -> Rules:
     spaces = spaces_of(config.env)
     rules = limited(new_rules(), config, spaces.n, spaces.actions)
     if keys:
-        return rules._replace(names=(*LOOPBACK, host, *certified_names(keys.certificate)), keys=sent_keys(keys))
+        names = (*LOOPBACK, host, *certified_names(keys.certificate))
+        return rules._replace(names=tuple(name.lower() for name in names), keys=sent_keys(keys))
     # On a network that the user trusts, the names of the server are not known.
     return rules._replace(names=(*LOOPBACK, host)) if is_loopback(host) else rules._replace(names=())
 

@@ -222,6 +222,11 @@ def check_files_exist(folder: Path, files: Sequence[Path]) -> None:
         )
 
 
+def outdated(error: ssl.SSLCertVerificationError) -> bool:
+    """Tell whether a certificate was refused because it is not valid yet (9) or no longer (10)."""
+    return error.verify_code in (9, 10)
+
+
 def check_certificate(host: str, port: int, ca: Path) -> None:
     """Check the certificate that a server shows.
 
@@ -237,9 +242,11 @@ def check_certificate(host: str, port: int, ca: Path) -> None:
         try:
             context.wrap_socket(plain, server_hostname=host).close()
         except ssl.SSLCertVerificationError as error:
+            # Small computers without a battery start with the date of 1970 or of their last shutdown.
+            date = f"; by the clock of this machine it is {datetime.now():%d %B %Y}" if outdated(error) else ""
             raise FedQHDError(
                 f"the certificate of {host}:{port} is refused ({error.verify_message}): the server needs one that is "
-                f"signed by {ca} and currently valid for this host"
+                f"signed by {ca} and currently valid for this host{date}"
             ) from error
         except ssl.SSLEOFError as error:
             raise ConnectionError("it hung up") from error

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.deploy.flower import write_scripts
+from fedqhd.deploy.guard import LOOPBACK
 from fedqhd.deploy.rules import VARIABLE, Rules
 from fedqhd.engines.flower import QUIET
 
@@ -47,11 +48,13 @@ def write_rules(rules: Rules, home: Path) -> None:
 def flower_environment(home: Path) -> dict[str, str]:
     """Return the environment variables of Flower's programs, whose files go to the folder `home`.
 
-    The programs find each other by PATH, and they poll for tasks ten times a second instead of once.
+    The programs find each other by PATH, talk to each other without a proxy, and poll for tasks ten times a second
+    instead of once.
     """
     path = os.pathsep.join([str(home / SCRIPTS), str(BIN), os.environ.get("PATH", "")])
     own = {"FLWR_HOME": str(home), VARIABLE: str(home / RULES), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
-    return {**os.environ, **QUIET, "PATH": path, **own}
+    direct = ",".join(filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), *LOOPBACK]))
+    return {**os.environ, **QUIET, "PATH": path, "no_proxy": direct, "NO_PROXY": direct, **own}
 
 
 def set_process_option(option: int, value: int) -> None:
