@@ -18,7 +18,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import WriteFailed, write_bytes
 from fedqhd.deploy.client import log_errors, set_up_logging, site
 from fedqhd.deploy.commands import follow
-from fedqhd.deploy.join import lines_of
+from fedqhd.deploy.join import NodeEnd, lines_of
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting
 from fedqhd.envs.public import make_public
@@ -267,6 +267,18 @@ def test_what_a_program_prints_reaches_the_user_though_its_log_cannot_be_written
     assert list(lines_of(program, tmp_path / "nowhere" / "node.log")) == ["fedqhd: the disk is full\n"]
     program = start([sys.executable, "-c", code], tmp_path, subprocess.PIPE)
     assert list(lines_of(program, tmp_path / "node.log")) == [(tmp_path / "node.log").read_text()]
+
+
+def test_bytes_that_are_no_text_do_not_stop_a_client_from_reading_on(tmp_path):
+    code = "import os; os.write(1, b'\\xff\\n'); print('connected', flush=True)"
+    program = start([sys.executable, "-c", code], tmp_path, subprocess.PIPE)
+    assert list(lines_of(program, tmp_path / "node.log"))[-1] == "connected\n"
+
+
+def test_why_a_node_has_ended_is_told(tmp_path):
+    assert NodeEnd(connected=True).reason(tmp_path) == "the server is gone"
+    assert NodeEnd(refused=1.0).reason(tmp_path) == "the server refuses its key so far"
+    assert NodeEnd().reason(tmp_path) == f"its node could not connect, as {tmp_path}/node.log tells"
 
 
 def test_a_client_that_cannot_write_its_state_says_so_on_its_own_machine(tmp_path, capsys):

@@ -36,7 +36,8 @@ RULES, SCRIPTS = "rules.json", "bin"
 """The file and the folder in a home of Flower that `write_rules` makes."""
 
 _started: set[int] | None = None
-"""The processes that `start` has started, if this process adopts their orphans."""
+"""The children of this process that are not orphans, if it adopts these: those that `start` has started, and older
+ones."""
 
 
 def write_rules(rules: Rules, home: Path) -> None:
@@ -73,9 +74,12 @@ def adopt_orphans() -> None:
 
     From then on `stop` ends them too, so this is for commands whose children all come from `start`.
     """
+    import psutil
+
     global _started
-    set_process_option(PR_SET_CHILD_SUBREAPER, 1)
-    _started = set() if _started is None else _started
+    if _started is None:
+        _started = {process.pid for process in psutil.Process().children()}
+        set_process_option(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def start(
@@ -91,7 +95,7 @@ def start(
     """
     program = subprocess.Popen(
         command, env={**flower_environment(home), **(environment or {})}, stdout=output, stderr=subprocess.STDOUT,
-        text=True, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
+        text=True, errors="replace", stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
     if _started is not None:
         _started.add(program.pid)
