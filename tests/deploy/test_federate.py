@@ -348,6 +348,7 @@ def test_a_federation_goes_on_while_strangers_attack_it_and_its_clock_jumps(tmp_
     metrics, models = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics
     assert (tmp_path / "s0" / "models" / "client-0.npz").read_bytes() == models[0]
+    assert not list(tmp_path.rglob("rules.json"))  # secrets do not stay behind
 
 
 def test_nothing_listens_on_other_than_loopback_and_ctrl_c_leaves_nothing_behind(tmp_path, terminals):

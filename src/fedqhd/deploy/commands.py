@@ -20,6 +20,7 @@ from fedqhd.core.files import write_bytes
 from fedqhd.deploy.guard import LOOPBACK
 from fedqhd.deploy.keys import ServerKeys, certified_names, check_certificate, server_keys
 from fedqhd.deploy.programs import (
+    RULES,
     adopt_orphans,
     check_port,
     is_listening,
@@ -145,6 +146,7 @@ def serve(
     finally:
         stop(run)
         stop(link)
+        (home / RULES).unlink(missing_ok=True)  # its secret is of no use to anyone now
     if not summary.exists():
         unknown = f"the server's program ended early, and {home / 'flwr.log'} may say why"
         raise FedQHDError(f"{error or unknown}; resume with: {resume_command(config)}")

@@ -25,6 +25,7 @@ from fedqhd.deploy.keys import client_keys, write_secret
 from fedqhd.deploy.nodes import TAKEN
 from fedqhd.deploy.probe import server_time
 from fedqhd.deploy.programs import (
+    RULES,
     adopt_orphans,
     check_port,
     free_port,
@@ -161,6 +162,7 @@ def run_node(command: list[str], home: Path, client: int, state_dir: Path, refus
                 break
     finally:
         stop(supernode)
+        (home / RULES).unlink(missing_ok=True)
     return NodeEnd(done, connected, refused)
 
 
