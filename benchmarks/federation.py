@@ -26,10 +26,12 @@ from typing import Any, NamedTuple
 import tomli_w
 from common import ROOT, head
 
-from fedqhd.deploy.commands import SUPERLINK
+from fedqhd.deploy.commands import FLWR, SUPERLINK
+from fedqhd.deploy.join import SUPERNODE
 from fedqhd.deploy.keys import make_keys, server_keys
-from fedqhd.deploy.programs import flower_environment, free_port, is_listening, program, start, stop
-from fedqhd.deploy.superlink import register, secured
+from fedqhd.deploy.programs import flower_environment, free_port, is_listening, start, stop, write_rules
+from fedqhd.deploy.rules import new_rules
+from fedqhd.deploy.superlink import register, secured, sent_keys
 
 APPS = ROOT / "benchmarks" / "apps"
 CARTPOLE = {"env": "CartPole-v1", "round_episodes": 1, "aggregate": "mean", "anchor_source": "rollout"}
@@ -92,6 +94,8 @@ def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = Fa
     keys = server_keys(home / "keys" / "server", clients) if keyed else None
     safe = {"root-certificates": str(keys.ca)} if keys else {"insecure": True}
     (home / "config.toml").write_text(tomli_w.dumps({"superlink": {"here": {"address": f"127.0.0.1:{port}", **safe}}}))
+    rules = new_rules()._replace(keys=sent_keys(keys) if keys else ())
+    write_rules(rules, home)
     relay, plain = Relay(port), ["--insecure"]
     with ExitStack() as stack, (home / "log").open("w") as log:
         secure = secured(keys) if keys else plain
@@ -99,7 +103,7 @@ def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = Fa
         stack.callback(stop, link)
         while not is_listening("127.0.0.1", port):
             time.sleep(0.2)
-        nodes = register(f"127.0.0.1:{port}", keys) if keys else ""
+        nodes = register(f"127.0.0.1:{port}", keys, rules.secret) if keys else ""
         for i in range(clients):
             node = {"partition-id": i, "state-dir": str(home / f"state-{i}")}
             (home / f"node-{i}.toml").write_text(tomli_w.dumps(node))
@@ -112,7 +116,7 @@ def federation(home: Path, clients: int, relayed: bool = False, keyed: bool = Fa
                 str(own / "client.key"),
             ]
             command = [
-                program("flower-supernode"), *(secure if keys else plain), "--superlink", f"127.0.0.1:{door}",
+                *SUPERNODE, *(secure if keys else plain), "--superlink", f"127.0.0.1:{door}",
                 "--host", "127.0.0.1", "--port", str(free_port()), "--node-config", str(home / f"node-{i}.toml"),
             ]  # fmt: skip
             stack.callback(stop, start(command, home, log))
@@ -124,7 +128,7 @@ def play(home: Path, app: str, run: dict[str, Any], relay: Relay | None = None) 
     marks = home / "marks"
     marks.write_text("")
     (home / "run.toml").write_text(tomli_w.dumps({**run, "marks": str(marks)}))
-    command = [program("flwr"), "run", str(APPS / app), "here", "--stream", "-c", str(home / "run.toml")]
+    command = [*FLWR, "run", str(APPS / app), "here", "--stream", "-c", str(home / "run.toml")]
     with (home / "flwr.log").open("w") as log:
         flwr = subprocess.Popen(command, env=flower_environment(home), stdout=log, stderr=subprocess.STDOUT)
         counted: list[list[int]] = []

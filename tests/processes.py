@@ -106,3 +106,32 @@ def listening(pids):
                 address = socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
                 found.add(address.removeprefix("::ffff:"))
     return found
+
+
+SHIFTED = """
+import datetime, os, time
+
+class Shifted(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp(time.time(), tz)
+
+def shift():
+    try:
+        return float(open(os.environ["SHIFT"]).read() or 0)
+    except OSError:
+        return 0.0
+
+wall = time.time
+time.time = lambda: wall() + shift()
+datetime.datetime = Shifted
+"""
+"""A sitecustomize that shifts the clock of a program by the number of seconds in a file."""
+
+
+def shifted(folder, seconds):
+    """What the surroundings of a program must have for its clock to be off; the file can be changed later."""
+    (folder / "clock").mkdir(exist_ok=True)
+    (folder / "clock" / "sitecustomize.py").write_text(SHIFTED)
+    (folder / "clock" / "shift").write_text(str(seconds))
+    return {"PYTHONPATH": str(folder / "clock"), "SHIFT": str(folder / "clock" / "shift")}

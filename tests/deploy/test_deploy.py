@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 import subprocess
@@ -15,12 +14,14 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedqhd.core.alive import training
 from fedqhd.core.errors import FedQHDError
-from fedqhd.deploy.client import site
+from fedqhd.core.files import WriteFailed, write_bytes
+from fedqhd.deploy.client import log_errors, set_up_logging, site
 from fedqhd.deploy.commands import follow
+from fedqhd.deploy.join import NodeEnd, lines_of
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting, needs_one_encoder
-from fedqhd.deploy.superlink import guarded
 from fedqhd.envs.public import make_public
 from fedqhd.federation import Privacy, Rounded, Terms
 from fedqhd.runs.build import make_federation
@@ -177,35 +178,6 @@ def test_without_flower_it_is_said_how_to_get_it(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("path", "client", "server", "status"),
-    [
-        ("/v1/fleet/pull-messages", "10.0.0.9", "10.0.0.1", 200),
-        ("/v1/control/start-run", "10.0.0.9", "10.0.0.1", 403),
-        ("/v1/control/register-node", "10.0.0.9", "10.0.0.1", 403),
-        ("/v1/runtime/push-messages", "2001:db8::9", "2001:db8::1", 403),
-        ("/v1/fleet/../control/start-run", "10.0.0.9", "10.0.0.1", 403),
-        ("/docs", "10.0.0.9", "10.0.0.1", 403),
-        ("/v1/control/start-run", "127.0.0.1", "127.0.0.1", 200),
-        ("/v1/control/start-run", "10.0.0.1", "10.0.0.1", 200),
-        ("/v1/control/start-run", "::1", "::1", 200),
-        ("/v1/control/start-run", None, None, 403),
-    ],
-)
-def test_other_machines_are_served_only_what_is_for_nodes(path, client, server, status):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-
-    sent = []
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {"type": "http", "path": path, "client": client and (client, 5), "server": server and (server, 9093)}
-    asyncio.run(guarded(app)(scope, None, send))
-    assert sent[0]["status"] == status
-
-
-@pytest.mark.parametrize(
     ("host", "expected"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("robot", False)],
 )
@@ -346,3 +318,66 @@ def test_where_steps_are_weights_no_client_has_longer_episodes_than_the_server_k
 )
 def test_one_encoder_is_needed_where_parameters_are_averaged(settings, one):
     assert needs_one_encoder(resolve({"env": "CartPole-v1", "clients": 3, **settings})) == one
+
+
+def test_a_grandchild_that_outlives_the_program_by_which_it_was_started_is_stopped(tmp_path):
+    # As when a SuperNode ends by itself while a client's program is at work in a session of its own.
+    program = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True)"
+    command = (
+        "import subprocess, sys; from pathlib import Path;"
+        "from fedqhd.deploy.programs import adopt_orphans, start, stop;"
+        "adopt_orphans(); other = start(['sleep', '600'], Path('.'), subprocess.DEVNULL);"
+        "p = start([sys.executable, '-c', sys.argv[1]], Path('.'), subprocess.PIPE);"
+        "grandchild = p.stdout.readline().strip(); p.wait(); stop(p);"
+        "print(grandchild, other.poll(), flush=True); stop(other)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", command, program], cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=60
+    ).stdout.split()
+    assert gone_pid(int(said[0]), 1.0)
+    assert said[1] == "None"  # another program of the command goes on
+
+
+def test_what_a_program_prints_reaches_the_user_though_its_log_cannot_be_written(tmp_path):
+    code = "print('fedqhd: the disk is full', flush=True)"
+    program = start([sys.executable, "-c", code], tmp_path, subprocess.PIPE)
+    assert list(lines_of(program, tmp_path / "nowhere" / "node.log")) == ["fedqhd: the disk is full\n"]
+    program = start([sys.executable, "-c", code], tmp_path, subprocess.PIPE)
+    assert list(lines_of(program, tmp_path / "node.log")) == [(tmp_path / "node.log").read_text()]
+
+
+def test_bytes_that_are_no_text_do_not_stop_a_client_from_reading_on(tmp_path):
+    code = "import os; os.write(1, b'\\xff\\n'); print('connected', flush=True)"
+    program = start([sys.executable, "-c", code], tmp_path, subprocess.PIPE)
+    assert list(lines_of(program, tmp_path / "node.log"))[-1] == "connected\n"
+
+
+def test_why_a_node_has_ended_is_told(tmp_path):
+    assert NodeEnd(connected=True).reason(tmp_path) == "the server is gone"
+    assert NodeEnd(refused=1.0).reason(tmp_path) == "the server refuses its key so far"
+    assert NodeEnd().reason(tmp_path) == f"its node could not connect, as {tmp_path}/node.log tells"
+
+
+def test_a_client_that_cannot_write_its_state_says_so_on_its_own_machine(tmp_path, capsys):
+    resource = pytest.importorskip("resource")  # a limit on the size of files is like a full disk
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def train(message, context):
+        write_bytes(tmp_path / "state.npz", bytes(2 << 20))
+
+    set_up_logging()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(WriteFailed):
+            log_errors(None, None, train)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"fedqhd: .*state\.npz cannot be written \(.*\): make room or give another folder", said)
+
+
+def test_two_clients_do_not_share_a_folder(tmp_path, capsys):
+    with training(tmp_path / "flower"):
+        words = f"client --server 127.0.0.1:1 --client 0 --state-dir {tmp_path}"
+        assert main(["federate", *words.split()]) == 2
+    assert f"state_dir={str(tmp_path)!r} is in use by another client: give another folder" in capsys.readouterr().err

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
 import shutil
 import signal
+import socket
 import time
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -27,7 +30,7 @@ from fedqhd.runs.config import resolve
 from fedqhd.runs.metrics import rows
 from fedqhd.runs.outcome import evaluate
 from pages import blocks_of
-from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, start, tree
+from processes import FEDQHD, PATIENCE, end, gone_pid, kill_tree, listening, read_until, shifted, start, tree
 
 pytestmark = pytest.mark.federation
 
@@ -193,8 +196,9 @@ class Fleet:
             (folder / f"c{i}.toml").write_text(CLIENT.format(env=env))
         self.flags = server
 
-    def serve(self, more="--config server.toml"):
-        self.server = self.terminals(f"{FEDQHD} federate server {more} --out run --port {self.port} {self.flags}")
+    def serve(self, more="--config server.toml", **surroundings):
+        command = f"{FEDQHD} federate server {more} --out run --port {self.port} {self.flags}"
+        self.server = self.terminals(command, **surroundings)
         return self.server
 
     def join(self, i):
@@ -324,6 +328,34 @@ def test_a_node_with_other_anchors_is_refused_and_too_few_end_the_wait(tmp_path,
     theirs = other.stdout.read()
     assert "fedqhd: the server has other anchors" in theirs
     assert "40 anchors" in theirs
+
+
+def test_a_federation_goes_on_while_strangers_attack_it_and_its_clock_jumps(tmp_path, terminals):
+    fleet = Fleet(tmp_path, terminals, episodes=12)
+    server, *clients = fleet.serve(**shifted(tmp_path, 0)), *(fleet.join(i) for i in range(3))
+    read_until(server, "round 1/")
+    (tmp_path / "clock" / "shift").write_text("3600")
+    with ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", fleet.port)))
+        for path, status in (("/v1/control/start-run", 403), ("/v1/fleet/push-object", 413)):
+            connection = http.client.HTTPConnection("127.0.0.1", fleet.port, timeout=60)
+            with suppress(BrokenPipeError, ConnectionResetError):
+                connection.request("POST", path, (bytes(1 << 20) for _ in range(64)))
+            assert connection.getresponse().status == status
+        second = fleet.terminals(
+            f"{FEDQHD} federate client --server 127.0.0.1:{fleet.port} --client 0 --config c0.toml --state-dir other"
+        )
+        assert "client 0 is connected from another place" in second.communicate(timeout=PATIENCE)[0]
+        said = server.communicate(timeout=PATIENCE)[0]
+    assert server.returncode == 0, said
+    assert not fleet.summary()["replies"]["absent"], said
+    for client in clients:
+        assert "gone" not in client.communicate(timeout=PATIENCE)[0]
+    metrics, models = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
+    assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics
+    assert (tmp_path / "s0" / "models" / "client-0.npz").read_bytes() == models[0]
+    assert not list(tmp_path.rglob("rules.json"))  # secrets do not stay behind
 
 
 def test_nothing_listens_on_other_than_loopback_and_ctrl_c_leaves_nothing_behind(tmp_path, terminals):

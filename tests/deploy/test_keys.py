@@ -7,8 +7,10 @@ import socket
 import ssl
 import stat
 import threading
+import time
 from contextlib import contextmanager
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -17,8 +19,9 @@ pytest.importorskip("flwr")
 from cryptography import x509
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.deploy import commands
+from fedqhd.deploy import join
 from fedqhd.deploy.keys import check_certificate, client_keys, make_keys, make_server_certificate, server_keys
+from fedqhd.deploy.probe import server_time
 from fedqhd.ui.cli import main
 
 
@@ -60,6 +63,43 @@ def listening(host="127.0.0.1"):
     with socket.create_server((host, 0)) as listener:
         yield listener
         listener.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def answering(**headers):
+    """A web server without TLS that refuses everything; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(403)
+            for name, value in headers.items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_a_client_learns_the_time_of_its_server():
+    with answering(x_fedqhd_time="1000.25") as port:
+        assert abs(server_time("127.0.0.1", port, None) - 1000.25) < 1
+    with answering() as port:  # a SuperLink of somebody else, whose answers have a date as all answers do
+        assert abs(server_time("127.0.0.1", port, None) - time.time()) < 2
+
+
+def test_a_client_without_keys_at_an_encrypted_port_says_so(made):
+    with serving(made / "server") as port, pytest.raises(FedQHDError, match=r"encrypts its connections: give --keys"):
+        server_time("127.0.0.1", port, None)
+
+
+def test_a_client_with_keys_at_a_port_without_encryption_says_so(made):
+    with answering() as port, pytest.raises(FedQHDError, match=r"does not speak TLS .*was it started with --keys"):
+        server_time("127.0.0.1", port, made / "ca.crt")
 
 
 def test_each_machine_has_a_folder_with_what_it_needs_and_no_more(made):
@@ -104,7 +144,12 @@ def test_an_expired_certificate_is_refused_on_both_sides(keys):
     make_server_certificate(keys, [], timedelta(hours=-1))
     with pytest.raises(FedQHDError, match=r"server.crt expired on \d+ \w+ \d{4}: make a new one"):
         server_keys(keys / "server", 2)
-    with serving(keys / "server") as port, pytest.raises(FedQHDError, match=r"refused \(certificate has expired\)"):
+    with (
+        serving(keys / "server") as port,
+        pytest.raises(
+            FedQHDError, match=r"refused \(certificate has expired\).*by the clock of this machine it is \d+ \w+ \d{4}"
+        ),
+    ):
         check_certificate("127.0.0.1", port, keys / "client-0" / "ca.crt")
 
 
@@ -159,13 +204,14 @@ def test_a_client_whose_key_stays_unknown_gives_up(tmp_path, monkeypatch, capsys
         "#!/bin/sh\necho 'Failed to initialize the connection: [code: 2004] Failed to activate SuperNode.'\n"
     )
     node.chmod(0o700)
-    monkeypatch.setattr(commands, "program", lambda name: str(node))
-    monkeypatch.setattr(commands, "RETRY", 0.1)
-    monkeypatch.setattr(commands, "GIVE_UP", 0.5)
+    monkeypatch.setattr(join, "SUPERNODE", (str(node),))
+    monkeypatch.setattr(join, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(join, "RETRY", 0.1)
+    monkeypatch.setattr(join, "GIVE_UP", 0.5)
     with pytest.raises(
         FedQHDError, match="refuses client 3: it does not know the client's key, or another node uses it"
-    ):
-        commands.join("127.0.0.1:1", 3, tmp_path / "state", "")
+    ), answering() as port:  # fmt: skip
+        join.join(f"127.0.0.1:{port}", 3, tmp_path / "state", "")
     assert "client 3: the server refuses its key so far; trying again" in capsys.readouterr().out
 
 

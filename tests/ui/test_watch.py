@@ -74,9 +74,9 @@ def trained_by_another(folder):
         process.wait()
 
 
-def get(port, path, host=None):
+def get(port, path, host=None, **headers):
     connection = http.client.HTTPConnection(HOST, port, timeout=120)
-    connection.request("GET", path, headers={"Host": host} if host else {})
+    connection.request("GET", path, headers={**headers, **({"Host": host} if host else {})})
     answer = connection.getresponse()
     return answer.status, answer.read()
 
@@ -200,6 +200,8 @@ def test_it_answers_this_machine_alone(cut):
         assert get(port, "/about")[0] == 200
         assert get(port, "/about", host=f"localhost:{port}")[0] == 200
         assert get(port, "/about", host="evil.example")[0] == 403
+        assert get(port, "/about", Origin="http://evil.example")[0] == 403
+        assert get(port, "/about", Origin=f"http://127.0.0.1:{port}")[0] == 200
         assert get(port, "/../config.toml")[0] == 404
         status, why = get(port, "/replay.gif?client=77")
         assert status == 404

@@ -87,7 +87,8 @@ def run_federate(args: argparse.Namespace, settings: Callable[[], Config]) -> No
     """
     if find_spec("flwr") is None:
         raise FedQHDError("fedqhd federate needs Flower: install it with pip install 'fedqhd[flower]'")
-    from fedqhd.deploy.commands import Waits, join, serve
+    from fedqhd.deploy.commands import Waits, serve
+    from fedqhd.deploy.join import join
     from fedqhd.deploy.keys import make_keys
     from fedqhd.deploy.settings import resume_command
 

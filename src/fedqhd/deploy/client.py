@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import Context, Message
+from flwr.clientapp.typing import ClientAppCallable
 
 from fedqhd.agents.client import LocalClient
 from fedqhd.core.config import Config
@@ -41,10 +42,15 @@ ENCODER_SEED = "encoder-seed"
 
 
 def open_site(context: Context, greeting: Mapping[str, Any]) -> Site:
-    """Make the client of a node, and log errors on its machine."""
+    """Make the client of a node."""
+    return site(context.node_config, greeting)
+
+
+def log_errors(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer a message, and log errors that a user can fix, such as a full disk, on the machine of the client."""
     try:
-        return site(context.node_config, greeting)
-    except FedQHDError as error:
+        return call_next(message, context)
+    except (FedQHDError, OSError) as error:
         log.error("fedqhd: %s", error)  # the server receives it too, but the person who can fix it is here
         raise
 
@@ -162,4 +168,4 @@ def set_up_logging() -> None:
 
 
 set_up_logging()
-app = make_client_app(open_site)
+app = make_client_app(open_site, log_errors)

@@ -1,4 +1,4 @@
-"""`fedqhd federate server` and `fedqhd federate client`, one command per machine, which run Flower's programs."""
+"""`fedqhd federate server`: serve a federation with Flower's SuperLink."""
 
 from __future__ import annotations
 
@@ -18,33 +18,29 @@ from fedqhd.core import alive
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_bytes
-from fedqhd.deploy.keys import ServerKeys, check_certificate, client_keys, server_keys
+from fedqhd.deploy.guard import LOOPBACK
+from fedqhd.deploy.keys import ServerKeys, certified_names, check_certificate, server_keys
 from fedqhd.deploy.programs import (
+    RULES,
+    adopt_orphans,
     check_port,
-    free_port,
     is_listening,
     is_loopback,
     open_log,
-    parse_address,
-    program,
     start,
     stop,
+    write_rules,
 )
-from fedqhd.deploy.settings import check_client, check_server, resume_command
-from fedqhd.deploy.superlink import register, secured
+from fedqhd.deploy.rules import Rules, limited, new_rules
+from fedqhd.deploy.settings import check_server, resume_command
+from fedqhd.deploy.superlink import register, secured, sent_keys
+from fedqhd.envs.make import spaces_of
 from fedqhd.runs.folder import claim, clear
 
 START = 60.0
 """Seconds that the SuperLink has to start."""
-RETRY = 2.0
-"""Seconds before a node that lost its server tries to connect again."""
 POLL = 0.2
 """Seconds between two looks at a log or a port."""
-GIVE_UP = 120.0
-"""Seconds after which a refused node gives up. Flower counts a node that died as online for 48 seconds and refuses it
-until then."""
-CONNECTED, REFUSED = "SuperNode ID:", "[code: 2004]"
-"""What the log of a node contains when the server accepts or refuses it."""
 ERROR_PREFIX = "fedqhd: "
 """The beginning of a line in a log that states an error for the user."""
 
@@ -114,11 +110,13 @@ def serve(
     check_server(config)
     check_exposed("host", host, insecure or keys is not None)
     own = server_keys(keys.absolute(), config.clients) if keys else None
+    rules = server_rules(config, host, own)
     claim(config, overwrite, resume)
     summary = config.folder / "summary.json"
     if resume and summary.exists():
         return dict(json.loads(summary.read_text()))
     check_port(host, port)
+    adopt_orphans()
     with alive.training(config.folder):  # refuses a folder in which another process trains
         if not resume:
             clear(config.folder)
@@ -126,6 +124,7 @@ def serve(
     here = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     address = f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
     app, log = write_home(config, home, address, own)
+    write_rules(rules, home)
     link = run = None
     try:
         with open_log(home / "superlink.log") as superlink_log, open_log(home / "flwr.log") as flwr_log:
@@ -135,13 +134,11 @@ def serve(
             nodes = ""
             if own:
                 check_certificate(here, port, own.ca)
-                nodes = register(address, own)
+                nodes = register(address, own, rules.secret)
             options = {"config": str(home / "settings.toml"), "log": str(log), "resume": resume, "nodes": nodes}
             write_bytes(home / "run.toml", tomli_w.dumps({**options, **waits._asdict()}).encode())
             print(f"listening on {host}:{port}; clients join with fedqhd federate client", flush=True)
-            run = start(
-                [program("flwr"), "run", str(app), NAME, "--stream", "-c", str(home / "run.toml")], home, flwr_log
-            )
+            run = start([*FLWR, "run", str(app), NAME, "--stream", "-c", str(home / "run.toml")], home, flwr_log)
             error = ""
             for line in follow(log, run):
                 if line.startswith(ERROR_PREFIX):
@@ -151,6 +148,7 @@ def serve(
     finally:
         stop(run)
         stop(link)
+        (home / RULES).unlink(missing_ok=True)  # its secret is of no use to anyone now
     if not summary.exists():
         unknown = f"the server's program ended early, and {home / 'flwr.log'} may say why"
         raise FedQHDError(f"{error or unknown}; resume with: {resume_command(config)}")
@@ -158,7 +156,19 @@ def serve(
 
 
 NAME = "fedqhd"
+FLWR = (sys.executable, "-m", "fedqhd.deploy.flower", "flwr")
 SUPERLINK = (sys.executable, "-m", "fedqhd.deploy.superlink", "--disable-runtime-dependency-installation")
+
+
+def server_rules(config: Config, host: str, keys: ServerKeys | None) -> Rules:
+    """Return the rules of a server that listens on `host`."""
+    spaces = spaces_of(config.env)
+    rules = limited(new_rules(), config, spaces.n, spaces.actions)
+    if keys:
+        names = (*LOOPBACK, host, *certified_names(keys.certificate))
+        return rules._replace(names=tuple(name.lower() for name in names), keys=sent_keys(keys))
+    # On a network that the user trusts, the names of the server are not known.
+    return rules._replace(names=(*LOOPBACK, host)) if is_loopback(host) else rules._replace(names=())
 
 
 def write_home(config: Config, home: Path, address: str, keys: ServerKeys | None) -> tuple[Path, Path]:
@@ -205,105 +215,3 @@ def follow(log: Path, writer: subprocess.Popen[str]) -> Iterator[str]:
             if ended:
                 return
             time.sleep(POLL)
-
-
-def join(
-    server: str,
-    client: int,
-    state_dir: Path,
-    file: str,
-    port: int = 0,
-    keys: Path | None = None,
-    insecure: bool = False,
-    epsilon: float | None = None,
-    encoder_seed: int | None = None,
-) -> None:
-    """Take part in a federation until the client's model is trained.
-
-    The client tries to connect for as long as it takes, and again whenever it loses its server.
-
-    Args:
-        server: The address of the server, HOST:PORT.
-        client: The number of the client, from 0.
-        state_dir: The folder of its state and its model.
-        file: A TOML file of its own settings, or "".
-        port: The port on loopback for its own programs; 0 takes any free port.
-        keys: The folder of the client's keys; None uses neither keys nor encryption.
-        insecure: Whether to allow a server on another machine without keys.
-        epsilon: The largest epsilon that its answers may spend in all; None sets no limit.
-        encoder_seed: The seed of its encoder; None draws one that only the client knows.
-
-    Raises:
-        FedQHDError: If the arguments do not allow it, or if the server refuses the client for GIVE_UP seconds.
-    """
-    check_client(file)
-    host, server_port = parse_address(server)
-    check_exposed("server", host, insecure or keys is not None)
-    own = client_keys(keys.absolute()) if keys else None
-    if client < 0:
-        raise FedQHDError(f"client={client} is not possible: clients are numbered from 0")
-    home = (state_dir / "flower").absolute()
-    for name, value in (("epsilon", epsilon), ("encoder_seed", encoder_seed)):
-        if value is not None and not value >= 0:
-            raise FedQHDError(f"{name}={value} is not possible: it must be at least 0")
-    node = {
-        "partition-id": client, "state-dir": str(state_dir.absolute()),
-        "config": str(Path(file).absolute()) if file else None, "epsilon": epsilon, "encoder-seed": encoder_seed,
-    }  # fmt: skip
-    write_bytes(home / "node.toml", tomli_w.dumps({k: v for k, v in node.items() if v is not None}).encode())
-    if port:
-        check_port("127.0.0.1", port)
-    safe = ["--root-certificates", str(own.ca), "--auth-supernode-private-key", str(own.key)] if own else ["--insecure"]
-    print(f"client {client}: looking for the server at {server}", flush=True)
-    supernode, done, refused = None, False, 0.0
-    while not done:
-        if own:
-            wait_for_certificate(host, server_port, own.ca)
-        command = [
-            program("flower-supernode"), *safe, "--superlink", server, "--host", "127.0.0.1",
-            "--port", str(port or free_port()), "--node-config", str(home / "node.toml"),
-        ]  # fmt: skip
-        try:
-            with open_log(home / "node.log") as log:
-                supernode = start(command, home, log)
-            for line in follow(home / "node.log", supernode):
-                done = done or relay_line(line, client, state_dir)
-                if REFUSED in line:
-                    refused = refused or time.monotonic()
-                elif CONNECTED in line:
-                    refused = 0.0
-                # A trained client stays until the server is gone, because the server ignores the last answer of a node
-                # that has left.
-                if done and "Connection attempt failed" in line:
-                    break
-        finally:
-            stop(supernode)
-        if refused and time.monotonic() > refused + GIVE_UP:
-            raise FedQHDError(
-                f"server={server!r} refuses client {client}: it does not know the client's key, or another node uses it"
-            )
-        if not done:
-            why = "the server refuses its key so far" if refused else "the server is gone"
-            print(f"client {client}: {why}; trying again", flush=True)
-            time.sleep(RETRY)
-
-
-def wait_for_certificate(host: str, port: int, ca: Path) -> None:
-    """Wait until the server answers; raise FedQHDError if its certificate is not valid."""
-    while True:
-        try:
-            return check_certificate(host, port, ca)
-        except OSError:
-            time.sleep(RETRY)
-
-
-def relay_line(line: str, client: int, state_dir: Path) -> bool:
-    """Print a line of a node's log if it concerns the user, and tell whether the client is sending its last message."""
-    if CONNECTED in line:
-        print(f"client {client}: connected", flush=True)
-    elif line.startswith((f"client {client}:", ERROR_PREFIX)):
-        print(line, end="", flush=True)
-    elif "Sending: evaluate message" in line:
-        print(f"client {client}: trained; its model is in {state_dir}/models", flush=True)
-        return True
-    return False

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import write_bytes
+from fedqhd.core.files import write_bytes, write_failed
 
 Key = ec.EllipticCurvePrivateKey
 LOCAL_NAMES = ("127.0.0.1", "localhost")
@@ -83,13 +83,16 @@ def make_keys(folder: Path, clients: int, hosts: Sequence[str], days: float) -> 
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can ever read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file that only its owner can ever read; raise FedQHDError if that is not possible."""
     part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    part.touch(0o600)
-    part.write_bytes(data)
-    part.rename(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        part.touch(0o600)
+        part.write_bytes(data)
+        part.rename(path)
+    except OSError as error:
+        raise write_failed(path, error) from error
 
 
 def write_key(path: Path, key: Key) -> None:
@@ -196,6 +199,13 @@ def server_keys(folder: Path, clients: int) -> ServerKeys:
     return found
 
 
+def certified_names(certificate: Path) -> tuple[str, ...]:
+    """Return the names and addresses for which a certificate is valid."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
+
+
 def client_keys(folder: Path) -> ClientKeys:
     """Return the files of a client; raise FedQHDError if one is missing."""
     found = ClientKeys(folder / "ca.crt", folder / "client.key")
@@ -210,6 +220,11 @@ def check_files_exist(folder: Path, files: Sequence[Path]) -> None:
         raise FedQHDError(
             f"keys={str(folder)!r} lacks {', '.join(missing)}: fedqhd federate keys makes them, a folder per machine"
         )
+
+
+def outdated(error: ssl.SSLCertVerificationError) -> bool:
+    """Tell whether a certificate was refused because it is not valid yet (9) or no longer (10)."""
+    return error.verify_code in (9, 10)
 
 
 def check_certificate(host: str, port: int, ca: Path) -> None:
@@ -227,9 +242,11 @@ def check_certificate(host: str, port: int, ca: Path) -> None:
         try:
             context.wrap_socket(plain, server_hostname=host).close()
         except ssl.SSLCertVerificationError as error:
+            # Small computers without a battery start with the date of 1970 or of their last shutdown.
+            date = f"; by the clock of this machine it is {datetime.now():%d %B %Y}" if outdated(error) else ""
             raise FedQHDError(
                 f"the certificate of {host}:{port} is refused ({error.verify_message}): the server needs one that is "
-                f"signed by {ca} and currently valid for this host"
+                f"signed by {ca} and currently valid for this host{date}"
             ) from error
         except ssl.SSLEOFError as error:
             raise ConnectionError("it hung up") from error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +17,9 @@ from random import SystemRandom
 from typing import IO, TYPE_CHECKING
 
 from fedqhd.core.errors import FedQHDError
+from fedqhd.deploy.flower import write_scripts
+from fedqhd.deploy.guard import LOOPBACK
+from fedqhd.deploy.rules import VARIABLE, Rules
 from fedqhd.engines.flower import QUIET
 
 if TYPE_CHECKING:
@@ -28,22 +31,55 @@ PATIENCE = 10.0
 """Seconds that a program has to end by itself."""
 GRACE = 2.0
 """Seconds that its children have after it to end by themselves."""
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+RULES, SCRIPTS = "rules.json", "bin"
+"""The file and the folder in a home of Flower that `write_rules` makes."""
+
+_started: set[int] | None = None
+"""The children of this process that are not orphans, if it adopts these: those that `start` has started, and older
+ones."""
+
+
+def write_rules(rules: Rules, home: Path) -> None:
+    """Write the rules of a machine, and scripts by which Flower's programs keep to them, to the home of Flower."""
+    rules.write(home / RULES)
+    write_scripts(home / SCRIPTS)
 
 
 def flower_environment(home: Path) -> dict[str, str]:
     """Return the environment variables of Flower's programs, whose files go to the folder `home`.
 
-    The programs find each other by PATH, and they poll for tasks ten times a second instead of once.
+    The programs find each other by PATH, talk to each other without a proxy, and poll for tasks ten times a second
+    instead of once.
     """
-    path = os.pathsep.join([str(BIN), os.environ.get("PATH", "")])
-    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+    path = os.pathsep.join([str(home / SCRIPTS), str(BIN), os.environ.get("PATH", "")])
+    own = {"FLWR_HOME": str(home), VARIABLE: str(home / RULES), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}
+    direct = ",".join(filter(None, [os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), *LOOPBACK]))
+    return {**os.environ, **QUIET, "PATH": path, "no_proxy": direct, "NO_PROXY": direct, **own}
+
+
+def set_process_option(option: int, value: int) -> None:
+    """Set an option of this process. It has an effect on Linux only."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def end_with_parent() -> None:
-    """Let this child process end when its parent does, even if the parent is killed. It has an effect on Linux only."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Let this child process end when its parent does, even if the parent is killed."""
+    set_process_option(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every process whose parent among the descendants of this one ends before it.
+
+    From then on `stop` ends them too, so this is for commands whose children all come from `start`.
+    """
+    import psutil
+
+    global _started
+    if _started is None:
+        _started = {process.pid for process in psutil.Process().children()}
+        set_process_option(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def start(
@@ -57,10 +93,13 @@ def start(
         output: Where standard output and standard error go.
         environment: Further environment variables.
     """
-    return subprocess.Popen(
+    program = subprocess.Popen(
         command, env={**flower_environment(home), **(environment or {})}, stdout=output, stderr=subprocess.STDOUT,
-        text=True, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
+        text=True, errors="replace", stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=end_with_parent,
     )  # fmt: skip
+    if _started is not None:
+        _started.add(program.pid)
+    return program
 
 
 def open_log(path: Path) -> IO[str]:
@@ -84,11 +123,31 @@ def stop(program: subprocess.Popen[str] | None) -> None:
     with suppress(subprocess.TimeoutExpired):
         program.wait(PATIENCE)
     left = psutil.wait_procs(family, timeout=GRACE)[1]
-    for process in {*left, *(child for one in left for child in offspring(one.pid)), *offspring(program.pid)}:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    kill({*left, *(child for one in left for child in offspring(one.pid)), *offspring(program.pid)})
     program.kill()
     program.wait()
+    end = time.monotonic() + GRACE
+    while (found := orphans()) and time.monotonic() < end:  # the end of one makes orphans of its children
+        kill({*found, *(child for one in found for child in offspring(one.pid))})
+
+
+def kill(processes: Collection[psutil.Process]) -> None:
+    """Kill processes and wait until they have ended."""
+    import psutil
+
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=GRACE)
+
+
+def orphans() -> list[psutil.Process]:
+    """Return the processes that this one has adopted."""
+    import psutil
+
+    if _started is None:
+        return []
+    return [process for process in psutil.Process().children() if process.pid not in _started]
 
 
 def offspring(pid: int) -> list[psutil.Process]:
@@ -98,18 +157,6 @@ def offspring(pid: int) -> list[psutil.Process]:
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).children(recursive=True)
     return []
-
-
-def program(name: str) -> str:
-    """Return the path of one of Flower's programs.
-
-    Raises:
-        FedQHDError: If Flower is not installed.
-    """
-    found = shutil.which(name, path=os.pathsep.join([str(BIN), os.environ.get("PATH", "")]))
-    if found is None:
-        raise FedQHDError("fedqhd federate needs Flower: install it with pip install 'fedqhd[flower]'")
-    return found
 
 
 def is_loopback(host: str) -> bool:

@@ -24,6 +24,7 @@ from fedqhd.core.files import checkpoints, read_checkpoint
 from fedqhd.core.lines import complete, parsed
 from fedqhd.core.templates import render
 from fedqhd.deploy import settings as deploy
+from fedqhd.deploy.guard import LOOPBACK, from_a_page
 from fedqhd.engines.local import restore_from
 from fedqhd.federation import plan_rounds
 from fedqhd.federation.method import method_of
@@ -37,6 +38,8 @@ from fedqhd.runs.metrics import NAME as METRICS
 HOST = "127.0.0.1"
 POLL = 0.2
 """Seconds between two looks for a run that has not started yet."""
+IDLE = 60.0
+"""Seconds after which a connection that asks for nothing is closed."""
 FRAMES = 200
 """The longest replay in frames, which is eight seconds."""
 CHUNK = 4 << 20
@@ -143,10 +146,12 @@ def handler(watched: Watched) -> type[BaseHTTPRequestHandler]:
     page = render("ui/templates/watch.html").encode()
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = IDLE
+
         def do_GET(self) -> None:
-            # Against DNS rebinding: another site whose name resolves to this address must not read the run.
-            if self.headers.get("Host", "").rsplit(":", 1)[0] not in (HOST, "localhost"):
-                self.answer(403, "text/plain", b"this page is available at 127.0.0.1 and localhost only")
+            foreign = from_a_page({name.lower(): value for name, value in self.headers.items()}, LOOPBACK)
+            if foreign:
+                self.answer(403, "text/plain", foreign.encode())
                 return
             url = urlsplit(self.path)
             asked = {k: int(v[0]) for k, v in parse_qs(url.query).items() if v[0].isdecimal() and len(v[0]) < 16}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.client import LocalClient, Measure, measure_nothing
@@ -66,9 +67,12 @@ OpenSite = Callable[[Context, Mapping[str, Any]], Site]
 """(the node's context, the server's greeting) -> the node's client, newly made."""
 
 
-def make_client_app(open_site: OpenSite) -> ClientApp:
-    """Return the ClientApp of nodes whose clients `open_site` makes, once for every message."""
-    app = ClientApp(mods=[mask])
+def make_client_app(open_site: OpenSite, *mods: Mod) -> ClientApp:
+    """Return the ClientApp of nodes whose clients `open_site` makes, once for every message.
+
+    `mods` are called around it, as Flower's mods are.
+    """
+    app = ClientApp(mods=[*mods, mask])
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
