@@ -290,7 +290,7 @@ def test_a_run_that_cannot_be_remembered_is_trained_and_says_so(tmp_path, module
 
 DOORS = {
     r"\bimport_module\(|\b__import__\(": {
-        "core/named.py", "core/registry.py", "kernels/__init__.py", "runs/scalars.py",
+        "core/named.py", "core/registry.py", "deploy/flower.py", "kernels/__init__.py", "runs/scalars.py",
     },
     r"\bgymnasium\.make\(": {"envs/adapt.py"},
     r"\bload_model\(": {"agents/model.py", "agents/policy.py", "runs/exchange.py"},
