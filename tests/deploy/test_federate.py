@@ -352,7 +352,7 @@ def test_a_federation_goes_on_while_strangers_attack_it_and_its_clock_jumps(tmp_
     assert not fleet.summary()["replies"]["absent"], said
     for client in clients:
         assert "gone" not in client.communicate(timeout=PATIENCE)[0]
-    metrics, models = in_one_process(tmp_path, [f"c{i}.toml" for i in range(3)])
+    metrics, models = in_one_process(tmp_path, {f"c{i}.toml": None for i in range(3)})
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics
     assert (tmp_path / "s0" / "models" / "client-0.npz").read_bytes() == models[0]
     assert not list(tmp_path.rglob("rules.json"))  # secrets do not stay behind
