@@ -7,6 +7,7 @@ uses it to select replies, the federation to combine them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedqhd.core import named
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array, Expected, Reply
 from fedqhd.federation.location import (
+    LOOSE,
     geometric_median,
     median,
     multi_krum,
@@ -22,6 +24,7 @@ from fedqhd.federation.location import (
     real_rows,
     trimmed_mean,
 )
+from fedqhd.federation.play import plays_well
 
 Combine = Callable[[Sequence[Reply], str], Array]
 """(replies, name) -> the aggregate of the arrays of that name."""
@@ -118,25 +121,51 @@ class Rule(NamedTuple):
     select: Select | None = None
     """None means that all replies count."""
     reason: str = ""
-    """Why `select` leaves out a reply, in words for the log."""
+    """Why a reply is left out, in words for the log."""
+    plays: bool = False
+    """Whether the server also plays the replies, leaves out those that play clearly worse than the median one before it
+    selects among the others, and takes back a teacher that plays clearly worse than the last one."""
 
-    def accepted(self, replies: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[bool]:
+    def accepted(
+        self,
+        replies: Sequence[Reply],
+        expects: Mapping[str, Expected] | None,
+        returns: Callable[[Reply], Array] | None = None,
+    ) -> list[bool]:
         """Tell for each reply whether it counts.
 
         Args:
-            replies: Valid replies of one round, at least one.
+            replies: Valid replies of one round, at least one, in client order.
             expects: The format of a reply. Only arrays with `votes` are compared; None compares all of them.
+            returns: Plays a reply and returns what it earned in each episode, (E,); a rule with `plays` needs it.
+
+        Raises:
+            FedQHDError: If the rule plays replies and the server cannot.
         """
         names = [n for n in replies[0].payload if expects is None or expects[n].votes]
-        if self.select is None or not names:
-            return [True] * len(replies)
-        return [bool(counts) for counts in self.select([stack(replies, name) for name in names])]
+        kept = np.ones(len(replies), bool)
+        if self.plays:
+            if returns is None:
+                raise FedQHDError(f"aggregate={self.name} is not possible: {CANNOT_PLAY}")
+            kept = plays_well(np.stack([returns(r) for r in replies]))
+        if self.select is not None and names:
+            rest = [r for r, keep in zip(replies, kept, strict=True) if keep]
+            kept[kept] = self.select([stack(rest, name) for name in names])
+        return kept.tolist()
 
 
 MEAN = Rule("mean")
 FAR = (
     "it is far from what most clients report, as that of a faulty or lying client would be; among few clients this "
     "also happens to honest ones, and aggregate=mean would count all"
+)
+POOR = (
+    "its policy plays clearly worse than that of the median client in the server's copy of the environment, or it is "
+    "very far from what the others report"
+)
+CANNOT_PLAY = (
+    "the server plays each reply, so it needs values at anchors and its own copy of the environment: give "
+    "setting=heterogeneous and anchor_source=teacher"
 )
 RULES: Mapping[str, Rule] = {
     rule.name: rule
@@ -147,6 +176,7 @@ RULES: Mapping[str, Rule] = {
         Rule("trimmed-mean", by_rows(trimmed_mean)),
         Rule("geometric-median", by_rows(geometric_median)),
         Rule("multi-krum", select=multi_krum, reason=FAR),
+        Rule("played", select=partial(near_the_centre, tolerance=LOOSE), reason=POOR, plays=True),
     )
 }
 

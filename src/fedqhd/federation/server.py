@@ -6,19 +6,29 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedqhd.core import rng
-from fedqhd.core.protocols import Episode, Expected, Payload, Reply, under
+from fedqhd.core.protocols import Array, Episode, Expected, Federation, Payload, Reply, under
 from fedqhd.federation.aggregate import MEAN, Rule
+from fedqhd.federation.fedqhd import ThroughAnchors
+from fedqhd.federation.play import Stage, clearly_worse
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.validate import Participant, Refused, check_reply
+from fedqhd.federation.wrappers.base import unwrapped
 
 log = logging.getLogger(__name__)
 
 ONCE = " (this is said once; summary.json counts how often it happens)"
+
+
+def reported_at(federation: Federation, teacher: Payload | None) -> Array | None:
+    """Return the anchors (m, n) of the reports that follow a teacher, or None if they are not values at anchors."""
+    through = unwrapped(federation)
+    return through.reported_at(teacher) if isinstance(through, ThroughAnchors) else None
 
 
 @dataclass
@@ -46,14 +56,18 @@ class Server:
     """A reply with a larger number is refused."""
     rule: Rule = MEAN
     """Selects the replies that count."""
+    stage: Stage | None = None
+    """Where a rule that plays replies plays them."""
     seed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     """What happened to replies: "refused/CLIENT/REASON", "absent/CLIENT/REASON", "left out/CLIENT", "late/CLIENT",
-    "repeated"."""
+    "repeated", "taken back", "played episodes", "played steps"."""
     pending: list[Reply] = field(default_factory=list)
     """Replies that arrive in the next round."""
     used_weights: dict[int, float] = field(default_factory=dict)
-    """The weights of the clients whose replies went into the last teacher."""
+    """The weights of the clients whose replies went into the last teacher; none if that teacher was taken back."""
+    current: int = 0
+    """The round under way."""
     seconds: float = 0.0
     """The time spent on checking and aggregating since this was last reset."""
 
@@ -66,6 +80,7 @@ class Server:
         Returns:
             Client numbers in ascending order, which may be none at all, or None for all clients.
         """
+        self.current = k
         if self.members is None:
             return None
         busy = {r.client for r in self.pending}
@@ -135,13 +150,82 @@ class Server:
         self.counts[what] += 1
         log.log(logging.WARNING if first else logging.INFO, "%s%s", sentence, ONCE if first else "")
 
-    def select(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[Reply]:
+    def aggregate(
+        self, k: int, federation: Federation, state: Payload, teacher: Payload | None, valid: Sequence[Reply]
+    ) -> tuple[Payload, Payload]:
+        """Return the federation's next state and the next teacher, made of the valid replies that count.
+
+        If the rule plays and the next teacher plays clearly worse than the last one, it is taken back: state and
+        teacher stay as they were, and the clients report once more about the same anchors.
+
+        Args:
+            k: The round.
+            federation: What clients and server exchange.
+            state: Its state before this round.
+            teacher: The last teacher, or None in the first round.
+            valid: The valid replies of the round, at least one.
+        """
+        selected = self.select(k, valid, federation.expects(teacher), reported_at(federation, teacher))
+        following = federation.aggregate(state, selected)
+        through = unwrapped(federation)
+        if self.stage is None or teacher is None or not isinstance(through, ThroughAnchors):
+            return following
+        new, last = (self._play(self.stage, k, through.anchors_of(t), t, self.counts) for t in (following[1], teacher))
+        if not clearly_worse(new, last):
+            return following
+        told = f"round {k}: the teacher is taken back: its return of {new.mean():.1f} in the server's environment is"
+        self._count("taken back", f"{told} clearly worse than the {last.mean():.1f} of the last one")
+        self.used_weights = {}
+        return state, teacher
+
+    @staticmethod
+    def _play(stage: Stage, k: int, anchors: Array, values: Payload, counts: Counter[str]) -> Array:
+        """Play values at anchors, count what that took, and return what they earned in each episode."""
+        returns, steps = stage.play(anchors, values["Q"], k)
+        counts.update({"played episodes": len(returns), "played steps": steps})
+        return returns
+
+    def _accepted(
+        self,
+        k: int,
+        replies: Sequence[Reply],
+        expects: Mapping[str, Expected] | None,
+        anchors: Array | None,
+        counts: Counter[str],
+    ) -> list[bool]:
+        """Tell for each reply whether it counts, and count what it took to play them."""
+        if self.stage is None or anchors is None:
+            return self.rule.accepted(replies, expects)
+        play = partial(self._play, self.stage, k, anchors, counts=counts)
+        return self.rule.accepted(replies, expects, lambda r: play(r.payload))
+
+    def verdict(self, federation: Federation, replies: Sequence[Reply], teacher: Payload | None) -> list[bool]:
+        """Tell for each reply of the round under way whether it would count.
+
+        Simulated liars who know the rule ask this, so it is neither counted nor logged.
+        """
+        anchors = reported_at(federation, teacher)
+        return self._accepted(self.current, replies, federation.expects(teacher), anchors, Counter())
+
+    def select(
+        self,
+        k: int,
+        valid: Sequence[Reply],
+        expects: Mapping[str, Expected] | None,
+        anchors: Array | None = None,
+    ) -> list[Reply]:
         """Return the valid replies that the aggregation rule does not leave out, in client order.
 
         Clients that are left out are counted and logged, and `used_weights` is set.
+
+        Args:
+            k: The round.
+            valid: The valid replies.
+            expects: The format of a reply; None if it is not known.
+            anchors: The anchors (m, n) of the replies; None if they are not values at anchors.
         """
         valid = sorted(valid, key=lambda r: r.client)
-        kept = self.rule.accepted(valid, expects)
+        kept = self._accepted(k, valid, expects, anchors, self.counts)
         for reply in (r for r, keep in zip(valid, kept, strict=True) if not keep):
             told = f"round {k}: aggregate={self.rule.name} leaves out the reply of client {reply.client}"
             self._count(f"left out/{reply.client}", f"{told}: {self.rule.reason}")

@@ -17,6 +17,7 @@ from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms
 from fedqhd.federation.method import check_federation, method_of
+from fedqhd.federation.play import Stage
 from fedqhd.federation.settings import parse_presence
 from fedqhd.runs.limits import check_size
 
@@ -67,15 +68,17 @@ def member(client: LocalClient) -> Participant:
     return Participant(client.agent.fingerprint(), client.weight, like)
 
 
-def make_server(c: Config, members: Sequence[Participant]) -> Server:
+def make_server(c: Config, members: Sequence[Participant], public: Public) -> Server:
     """Make the server of a run. An oracle has no settings of participation, so it takes part in every round."""
     settings = ("participation", "late", "late_weight", "max_magnitude")
+    rule = method_of(c).rule
     return Server(
         list(members),
         present=dict(map(parse_presence, c.get("present", ()))),
         min_clients=min(c.get("min_clients", 1), len(members)),
         attempts=ATTEMPTS if c.get("too_few") == "repeat" else 1,
-        rule=method_of(c).rule,
+        rule=rule,
+        stage=Stage(c, public) if rule.plays else None,
         seed=c.seed,
         **{name: c.values[name] for name in settings if name in c},
     )
