@@ -94,7 +94,7 @@ class Liars(Study):
             "Made by `fedqhd reproduce liars`: CartPole, clients with different encoders (D from 100 to 300), 300",
             "anchors that follow the teacher, 120 episodes. Each cell is the training return of the honest clients",
             f"over the last {LAST} episodes, as a share of what `mean` reaches on the same seeds without liars; then",
-            "the lowest share of a single seed, and the number of seeds. **Bold**: the mean share is at least the goal.",
+            "the lowest share of a single seed, and the number of seeds. **Bold**: the mean share reaches the goal.",
         ]
         for (lying, clients), goal in GOALS.items():
             clean = found.get((0, clients, "none", "mean"), {})
