@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedqhd.federation import ATTACKS, RULES
+from fedqhd.federation.wrappers.adaptive import CLAIMING
 from fedqhd.studies.catalogue.attacks import BASE, LAST, honest_outcome
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
@@ -54,7 +55,8 @@ class Liars(Study):
     def job(self, plan: Plan, case: Case) -> Job:
         """Return one run."""
         lying = {"attack": case.attack, "liars": case.lying / case.clients} if case.lying else {}
-        settings = {**BASE, "clients": case.clients, **lying, "aggregate": case.aggregate, **plan.overrides}
+        weighted = {"weights": "steps"} if case.attack in CLAIMING else {}
+        settings = {**BASE, "clients": case.clients, **lying, **weighted, "aggregate": case.aggregate, **plan.overrides}
         group = f"{case.attack}-{case.lying}-of-{case.clients}"
         name = f"{case.attack} {case.lying} of {case.clients}, {case.aggregate}, seed {case.seed}"
         return plan.job(f"{self.name}/{group}-{case.aggregate}", settings, case.seed, name, f"{case.clients} clients")
@@ -95,6 +97,7 @@ class Liars(Study):
             "anchors that follow the teacher, 120 episodes. Each cell is the training return of the honest clients",
             f"over the last {LAST} episodes, as a share of what `mean` reaches on the same seeds without liars; then",
             "the lowest share of a single seed, and the number of seeds. **Bold**: the mean share reaches the goal.",
+            "With `claimed-weight`, replies are weighted by the steps that clients claim.",
         ]
         for (lying, clients), goal in GOALS.items():
             clean = found.get((0, clients, "none", "mean"), {})
