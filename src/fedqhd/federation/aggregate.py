@@ -24,7 +24,7 @@ from fedqhd.federation.location import (
     real_rows,
     trimmed_mean,
 )
-from fedqhd.federation.play import plays_well
+from fedqhd.federation.play import Play, play_off
 
 Combine = Callable[[Sequence[Reply], str], Array]
 """(replies, name) -> the aggregate of the arrays of that name."""
@@ -123,35 +123,34 @@ class Rule(NamedTuple):
     reason: str = ""
     """Why a reply is left out, in words for the log."""
     plays: bool = False
-    """Whether the server also plays the replies, leaves out those that play clearly worse than the median one before it
-    selects among the others, and takes back a teacher that plays clearly worse than the last one."""
+    """Whether the server also plays what it selected, leaves out replies until the teacher does not play clearly worse
+    than the best of them, and takes back a teacher that plays clearly worse than the last one."""
 
     def accepted(
         self,
         replies: Sequence[Reply],
         expects: Mapping[str, Expected] | None,
-        returns: Callable[[Reply], Array] | None = None,
+        play: Play | None = None,
     ) -> list[bool]:
         """Tell for each reply whether it counts.
 
         Args:
             replies: Valid replies of one round, at least one, in client order.
             expects: The format of a reply. Only arrays with `votes` are compared; None compares all of them.
-            returns: Plays a reply and returns what it earned in each episode, (E,); a rule with `plays` needs it.
+            play: How the server plays in this round; a rule with `plays` needs it.
 
         Raises:
             FedQHDError: If the rule plays replies and the server cannot.
         """
         names = [n for n in replies[0].payload if expects is None or expects[n].votes]
         kept = np.ones(len(replies), bool)
-        if self.plays:
-            if returns is None:
-                raise FedQHDError(f"aggregate={self.name} is not possible: {CANNOT_PLAY}")
-            kept = plays_well(np.stack([returns(r) for r in replies]))
         if self.select is not None and names:
-            rest = [r for r, keep in zip(replies, kept, strict=True) if keep]
-            kept[kept] = self.select([stack(rest, name) for name in names])
-        return kept.tolist()
+            kept = self.select([stack(replies, name) for name in names])
+        if self.plays:
+            if play is None:
+                raise FedQHDError(f"aggregate={self.name} is not possible: {CANNOT_PLAY}")
+            kept[kept] = play_off([r for r, keep in zip(replies, kept, strict=True) if keep], play, self.combine)
+        return [bool(counts) for counts in kept]
 
 
 MEAN = Rule("mean")
@@ -160,8 +159,8 @@ FAR = (
     "also happens to honest ones, and aggregate=mean would count all"
 )
 POOR = (
-    "its policy plays clearly worse than that of the median client in the server's copy of the environment, or it is "
-    "very far from what the others report"
+    "the teacher plays better without it in the server's copy of the environment, or it is very far from what the "
+    "others report"
 )
 CANNOT_PLAY = (
     "the server plays each reply, so it needs values at anchors and its own copy of the environment: give "

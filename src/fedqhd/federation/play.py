@@ -3,6 +3,7 @@ environment. A liar may look like an honest client in every number that it sends
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from fedqhd.agents import OnlineQHD, OnlineSettings
 from fedqhd.core import rng
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Array
+from fedqhd.core.protocols import Array, Reply
 from fedqhd.envs.make import make_env
 from fedqhd.envs.public import Public
 from fedqhd.federation.follow import server_encoder
@@ -46,19 +47,44 @@ def clearly_worse(returns: Array, others: Array) -> Array:
     return np.asarray(d.mean(axis=-1) < -ERRORS * d.std(axis=-1, ddof=1) / np.sqrt(d.shape[-1]))
 
 
-def plays_well(returns: Array) -> Array:
-    """Select the policies that are not clearly worse than the median one.
+class Play(NamedTuple):
+    """How the server plays values in one round."""
 
-    The median policy is honest, or as good as an honest one, as long as fewer than half of the clients lie.
+    earn: Callable[[Array], Array]
+    """Values Q (m, A) at the anchors of the round -> their returns (E,)."""
+    last: Array | None = None
+    """The returns of the last teacher, (E,); None in the first round."""
+    search: bool = True
+    """Whether to search for the replies that spoil a teacher; if not, none of its replies counts."""
+
+
+def play_off(replies: Sequence[Reply], play: Play, combine: Callable[[Sequence[Reply], str], Array]) -> list[bool]:
+    """Select replies whose teacher does not play clearly worse than the best that the server has in hand.
+
+    The best is one of the replies or the last teacher. As long as the teacher plays clearly worse, the reply without
+    which it plays best is left out. What counts is thus what a reply does to the teacher, not how it plays itself: an
+    honest client that has learned little does no harm, and a liar that plays well may.
 
     Args:
-        returns: The returns of each policy, (N, E).
+        replies: The replies, at least one.
+        play: How the server plays.
+        combine: Makes the teacher's values of replies.
 
     Returns:
-        A boolean mask (N,), in which at least half are true.
+        For each reply, whether it counts; at least one does if the server searches.
     """
-    middle = np.argsort(returns.mean(axis=1), kind="stable")[len(returns) // 2]
-    return ~clearly_worse(returns, returns[middle])
+    earned = [play.earn(r.payload["Q"]) for r in replies]
+    best = max([*earned, *([] if play.last is None else [play.last])], key=lambda returns: float(returns.mean()))
+    kept = list(range(len(replies)))
+    teacher = play.earn(combine(replies, "Q"))
+    if not play.search:
+        return [not clearly_worse(teacher, best)] * len(replies)
+    while len(kept) > 1 and clearly_worse(teacher, best):
+        without = [play.earn(combine([replies[j] for j in kept if j != i], "Q")) for i in kept]
+        chosen = int(np.argmax([returns.mean() for returns in without]))
+        teacher = without[chosen]
+        kept.pop(chosen)
+    return [i in kept for i in range(len(replies))]
 
 
 class Stage:

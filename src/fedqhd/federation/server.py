@@ -15,7 +15,7 @@ from fedqhd.core import rng
 from fedqhd.core.protocols import Array, Episode, Expected, Federation, Payload, Reply, under
 from fedqhd.federation.aggregate import MEAN, Rule
 from fedqhd.federation.fedqhd import ThroughAnchors
-from fedqhd.federation.play import Stage, clearly_worse
+from fedqhd.federation.play import Play, Stage, clearly_worse
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.validate import Participant, Refused, check_reply
 from fedqhd.federation.wrappers.base import unwrapped
@@ -23,12 +23,6 @@ from fedqhd.federation.wrappers.base import unwrapped
 log = logging.getLogger(__name__)
 
 ONCE = " (this is said once; summary.json counts how often it happens)"
-
-
-def reported_at(federation: Federation, teacher: Payload | None) -> Array | None:
-    """Return the anchors (m, n) of the reports that follow a teacher, or None if they are not values at anchors."""
-    through = unwrapped(federation)
-    return through.reported_at(teacher) if isinstance(through, ThroughAnchors) else None
 
 
 @dataclass
@@ -165,54 +159,52 @@ class Server:
             teacher: The last teacher, or None in the first round.
             valid: The valid replies of the round, at least one.
         """
-        selected = self.select(k, valid, federation.expects(teacher), reported_at(federation, teacher))
+        play = self._play(k, federation, teacher, self.counts)
+        selected = self.select(k, valid, federation.expects(teacher), play)
         following = federation.aggregate(state, selected)
-        through = unwrapped(federation)
-        if self.stage is None or teacher is None or not isinstance(through, ThroughAnchors):
+        if play is None or play.last is None:
             return following
-        new, last = (self._play(self.stage, k, through.anchors_of(t), t, self.counts) for t in (following[1], teacher))
-        if not clearly_worse(new, last):
+        new = play.earn(following[1]["Q"])
+        if not clearly_worse(new, play.last):
             return following
         told = f"round {k}: the teacher is taken back: its return of {new.mean():.1f} in the server's environment is"
-        self._count("taken back", f"{told} clearly worse than the {last.mean():.1f} of the last one")
+        self._count("taken back", f"{told} clearly worse than the {play.last.mean():.1f} of the last one")
         self.used_weights = {}
+        assert teacher is not None  # it has been played
         return state, teacher
 
-    @staticmethod
-    def _play(stage: Stage, k: int, anchors: Array, values: Payload, counts: Counter[str]) -> Array:
-        """Play values at anchors, count what that took, and return what they earned in each episode."""
-        returns, steps = stage.play(anchors, values["Q"], k)
-        counts.update({"played episodes": len(returns), "played steps": steps})
-        return returns
+    def _play(self, k: int, federation: Federation, teacher: Payload | None, counts: Counter[str]) -> Play | None:
+        """Return how the server plays what is reported after a teacher, or None if it cannot; plays are counted."""
+        stage, through = self.stage, unwrapped(federation)
+        if stage is None or not isinstance(through, ThroughAnchors):
+            return None
+        counted: set[bytes] = set()
 
-    def _accepted(
-        self,
-        k: int,
-        replies: Sequence[Reply],
-        expects: Mapping[str, Expected] | None,
-        anchors: Array | None,
-        counts: Counter[str],
-    ) -> list[bool]:
-        """Tell for each reply whether it counts, and count what it took to play them."""
-        if self.stage is None or anchors is None:
-            return self.rule.accepted(replies, expects)
-        play = partial(self._play, self.stage, k, anchors, counts=counts)
-        return self.rule.accepted(replies, expects, lambda r: play(r.payload))
+        def earn(anchors: Array, Q: Array) -> Array:
+            played = stage.play(anchors, Q, k)
+            if Q.tobytes() not in counted:
+                counts.update({"played episodes": len(played.returns), "played steps": played.steps})
+            counted.add(Q.tobytes())
+            return played.returns
+
+        last = None if teacher is None else earn(through.anchors_of(teacher), teacher["Q"])
+        return Play(partial(earn, through.reported_at(teacher)), last)
 
     def verdict(self, federation: Federation, replies: Sequence[Reply], teacher: Payload | None) -> list[bool]:
         """Tell for each reply of the round under way whether it would count.
 
-        Simulated liars who know the rule ask this, so it is neither counted nor logged.
+        Simulated liars who know the rule ask this, so it is neither counted nor logged. They stay below what would make
+        the server search for whoever spoils its teacher.
         """
-        anchors = reported_at(federation, teacher)
-        return self._accepted(self.current, replies, federation.expects(teacher), anchors, Counter())
+        play = self._play(self.current, federation, teacher, Counter())
+        return self.rule.accepted(replies, federation.expects(teacher), play and play._replace(search=False))
 
     def select(
         self,
         k: int,
         valid: Sequence[Reply],
         expects: Mapping[str, Expected] | None,
-        anchors: Array | None = None,
+        play: Play | None = None,
     ) -> list[Reply]:
         """Return the valid replies that the aggregation rule does not leave out, in client order.
 
@@ -222,10 +214,10 @@ class Server:
             k: The round.
             valid: The valid replies.
             expects: The format of a reply; None if it is not known.
-            anchors: The anchors (m, n) of the replies; None if they are not values at anchors.
+            play: How the server plays in this round; None if it cannot.
         """
         valid = sorted(valid, key=lambda r: r.client)
-        kept = self._accepted(k, valid, expects, anchors, self.counts)
+        kept = self.rule.accepted(valid, expects, play)
         for reply in (r for r, keep in zip(valid, kept, strict=True) if not keep):
             told = f"round {k}: aggregate={self.rule.name} leaves out the reply of client {reply.client}"
             self._count(f"left out/{reply.client}", f"{told}: {self.rule.reason}")

@@ -13,10 +13,10 @@ import numpy as np
 from fedqhd.core.protocols import Array
 from fedqhd.federation.wrappers.attacks import LITTLE, Scene, advantages
 
-LARGEST = 10.0
+LARGEST = 5.0
 """The size of the largest lie that is tried, in units of its direction. A rule that leaves nobody out accepts it."""
-HALVINGS = 16
-"""Steps of bisection, which find the largest accepted lie to 0.02 % of LARGEST."""
+HALVINGS = 12
+"""Steps of bisection, which find the largest accepted lie to 0.03 % of LARGEST."""
 RARE = 0.2
 """The share of the anchors at which `rare` lies."""
 DRIFT = 0.02
