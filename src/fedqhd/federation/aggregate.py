@@ -123,8 +123,8 @@ class Rule(NamedTuple):
     reason: str = ""
     """Why a reply is left out, in words for the log."""
     plays: bool = False
-    """Whether the server also plays what it selected, leaves out replies until the teacher does not play clearly worse
-    than the best of them, and takes back a teacher that plays clearly worse than the last one."""
+    """Whether the server also plays what it selected, leaves out replies that play clearly worse than the others or
+    spoil the teacher, and takes back a teacher that plays clearly worse than the last one."""
 
     def accepted(
         self,
@@ -159,8 +159,8 @@ FAR = (
     "also happens to honest ones, and aggregate=mean would count all"
 )
 POOR = (
-    "the teacher plays better without it in the server's copy of the environment, or it is very far from what the "
-    "others report"
+    "it plays clearly worse than others in the server's copy of the environment, or the teacher does because of it, or "
+    "it is very far from what the others report"
 )
 CANNOT_PLAY = (
     "the server plays each reply, so it needs values at anchors and its own copy of the environment: give "

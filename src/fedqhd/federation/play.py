@@ -47,6 +47,21 @@ def clearly_worse(returns: Array, others: Array) -> Array:
     return np.asarray(d.mean(axis=-1) < -ERRORS * d.std(axis=-1, ddof=1) / np.sqrt(d.shape[-1]))
 
 
+def plays_well(returns: Array) -> Array:
+    """Select the policies that are not clearly worse than the median one.
+
+    The median policy is honest, or as good as an honest one, as long as fewer than half of the clients lie.
+
+    Args:
+        returns: The returns of each policy, (N, E).
+
+    Returns:
+        A boolean mask (N,), in which at least half are true.
+    """
+    middle = np.argsort(returns.mean(axis=1), kind="stable")[len(returns) // 2]
+    return ~clearly_worse(returns, returns[middle])
+
+
 class Play(NamedTuple):
     """How the server plays values in one round."""
 
@@ -59,11 +74,11 @@ class Play(NamedTuple):
 
 
 def play_off(replies: Sequence[Reply], play: Play, combine: Callable[[Sequence[Reply], str], Array]) -> list[bool]:
-    """Select replies whose teacher does not play clearly worse than the best that the server has in hand.
+    """Select replies that play well themselves and whose teacher plays well.
 
-    The best is one of the replies or the last teacher. As long as the teacher plays clearly worse, the reply without
-    which it plays best is left out. What counts is thus what a reply does to the teacher, not how it plays itself: an
-    honest client that has learned little does no harm, and a liar that plays well may.
+    A reply that plays clearly worse than the median one is left out. Then, as long as the teacher plays clearly worse
+    than the best that the server has in hand, a reply or the last teacher, the reply without which it plays best is
+    left out: liars that play well themselves may still spoil the mean.
 
     Args:
         replies: The replies, at least one.
@@ -75,10 +90,10 @@ def play_off(replies: Sequence[Reply], play: Play, combine: Callable[[Sequence[R
     """
     earned = [play.earn(r.payload["Q"]) for r in replies]
     best = max([*earned, *([] if play.last is None else [play.last])], key=lambda returns: float(returns.mean()))
-    kept = list(range(len(replies)))
-    teacher = play.earn(combine(replies, "Q"))
-    if not play.search:
-        return [not clearly_worse(teacher, best)] * len(replies)
+    kept = [int(i) for i in np.flatnonzero(plays_well(np.stack(earned)))]
+    teacher = play.earn(combine([replies[i] for i in kept], "Q"))
+    if not play.search and clearly_worse(teacher, best):
+        return [False] * len(replies)
     while len(kept) > 1 and clearly_worse(teacher, best):
         without = [play.earn(combine([replies[j] for j in kept if j != i], "Q")) for i in kept]
         chosen = int(np.argmax([returns.mean() for returns in without]))
