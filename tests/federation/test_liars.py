@@ -257,15 +257,15 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("attack", [pytest.param("limit", marks=pytest.mark.slow), "drift"])
 def test_a_run_that_plays_and_dies_resumes_to_the_same_bits(tmp_path, monkeypatch, attack):
-    options = {**OPTIONS, "env": "CartPole-v1", "episodes": 6, "round_episodes": 1, "attack": attack, "liars": 0.4}
+    options = {**OPTIONS, "env": "CartPole-v1", "episodes": 4, "round_episodes": 1, "attack": attack, "liars": 0.4}
     whole = train(tiny(tmp_path / "whole", **options))
-    assert whole["played"]["episodes"] >= EPISODES * (6 * 4 + 5)  # honest replies, one lie, and the last teachers
+    assert whole["played"]["episodes"] >= 4 * 2 * EPISODES  # equal values are played once a round
     assert whole["played"]["steps"] > whole["played"]["episodes"]
     real = checkpoint.save
 
     def save_then_die(folder, done, *rest):
         real(folder, done, *rest)
-        if done.rounds_done == 3:
+        if done.rounds_done == 2:
             raise Cut
 
     with monkeypatch.context() as m:
