@@ -32,6 +32,7 @@ KINDS = [
     f"{DIFFERENT} --learner least-squares --attack stale --liars 0.4 --anchor-source teacher",
     f"{DIFFERENT} --learner replay --batch-size 8 --anchor-source visited --participation 0.6 --present 2=2:",
     "--setting homogeneous --learner least-squares --dims 64 --exchange statistics",
+    f"{DIFFERENT} --learner least-squares --attack drift --liars 0.4 --anchor-source teacher --aggregate played",
 ]
 ENGINES = ("local", "process")
 TIMES = ("wall_seconds", "cpu_seconds", "split_seconds")

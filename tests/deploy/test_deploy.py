@@ -23,7 +23,7 @@ from fedqhd.deploy.join import NodeEnd, lines_of
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting, needs_one_encoder
 from fedqhd.envs.public import make_public
-from fedqhd.federation import Privacy, Rounded, Terms
+from fedqhd.federation import ADAPTIVE, Privacy, Rounded, Terms
 from fedqhd.runs.build import make_federation
 from fedqhd.runs.config import resolve
 from fedqhd.ui.cli import main
@@ -115,6 +115,7 @@ def test_a_node_without_a_number_or_a_home_says_what_to_give():
     [
         ({"method": "oracle-qhd"}, "method='oracle-qhd' pools the data"),
         ({"attack": "noise"}, "attack='noise' is for experiments on one machine"),
+        *(({"attack": name}, f"attack='{name}' is for experiments on one machine") for name in ADAPTIVE),
         ({"late": 0.5}, "late=0.5 is for experiments"),
     ],
 )

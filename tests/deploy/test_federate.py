@@ -89,9 +89,8 @@ def in_one_process(folder, homes):
     members = [member(client) for client in clients]
     federation = make_federation(server_config, Terms.of(members), public)
     rounds = plan_rounds(server_config.episodes, server_config.round_episodes)
-    history = list(
-        run_rounds(LocalEngine(clients, federation), federation, rounds, server=make_server(server_config, members))
-    )
+    server = make_server(server_config, members, public)
+    history = list(run_rounds(LocalEngine(clients, federation), federation, rounds, server=server))
     for c, client in zip(configs, clients, strict=True):
         evaluate(c, public.scaler, client)
     lines = [json.dumps(row) + "\n" for k, replies, _, _ in history for row in rows(k, replies)]

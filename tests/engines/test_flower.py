@@ -58,7 +58,7 @@ def make_engine(tmp_path, config, **options):
 def local_run(config, rounds):
     clients, world = build(config)
     engine = LocalEngine(clients, world.federation)
-    server = make_server(config, world.members)
+    server = make_server(config, world.members, world.public)
     history = list(run_rounds(engine, world.federation, rounds, server=server))
     return history, engine.each(state_of)
 
@@ -75,7 +75,9 @@ def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings)
     engine, world = make_engine(tmp_path, config)
     told = []
     engine.on_episode = told.append
-    history = list(run_rounds(engine, world.federation, rounds, server=make_server(config, world.members)))
+    history = list(
+        run_rounds(engine, world.federation, rounds, server=make_server(config, world.members, world.public))
+    )
     assert told == [e for _, replies, _, _ in local for r in replies for e in r.episodes]
     for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
         assert [r._replace(payload={}, seconds={}) for r in replies] == [
@@ -90,7 +92,7 @@ def test_flowers_own_loop_with_our_strategy_gives_the_same_bits(tmp_path):
     config, rounds = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3), plan_rounds(6, 4)
     local, states = local_run(config, rounds)
     engine, world = make_engine(tmp_path, config)
-    strategy = FedQHD(engine, world.federation, make_server(config, world.members), rounds)
+    strategy = FedQHD(engine, world.federation, make_server(config, world.members, world.public), rounds)
     result = strategy.start(engine.grid, ArrayRecord(), num_rounds=len(rounds))
     same(local[-1][2], payload_of(result.arrays))
     assert set(result.train_metrics_clientapp) == {1, 2}
@@ -151,7 +153,7 @@ def faulty(tmp_path, monkeypatch):
     monkeypatch.setattr("test_flower.InProcessGrid", Faulty)
     config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3, aggregate="mean")
     engine, world = make_engine(tmp_path, config)
-    server = make_server(config, world.members)
+    server = make_server(config, world.members, world.public)
     engine.on_absent = server.record_absence
     engine.patience = Patience(quorum=0.5, grace=0.2, poll=0.02)
     return engine, world.federation, server

@@ -27,7 +27,7 @@ def masked_engine(tmp_path, monkeypatch, **settings):
     monkeypatch.setattr("test_flower.InProcessGrid", Faulty)
     config = tiny(tmp_path, **{**SECURE, **settings})
     engine, world = make_engine(tmp_path, config, secure_range=config.secure_range)
-    server = make_server(config, world.members)
+    server = make_server(config, world.members, world.public)
     engine.on_absent = server.record_absence
     return config, engine, world, server
 

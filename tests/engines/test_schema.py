@@ -217,7 +217,7 @@ def test_a_single_introduction_that_deviates_is_refused_and_no_reply_of_the_othe
     context = engine.grid.contexts.pop(1000 + client)
     context.node_id = 3000
     engine.grid.contexts[3000] = context
-    server = make_server(c, engine.gather(3, limit=5.0))
+    server = make_server(c, engine.gather(3, limit=5.0), world.public)
     replies = server.recorded(0, engine.round(None, 1), 1, 0)
     valid = server.admit(0, 0, replies, world.federation.expects(None))
     assert [r.client for r in valid] == [0, 1, 2]
@@ -228,7 +228,7 @@ def test_a_single_introduction_that_deviates_is_refused_and_no_reply_of_the_othe
 def test_weights_are_the_servers_whatever_a_client_claims(tmp_path, weights, due):
     c = tiny(tmp_path, env=CORRIDOR, clients=3, weights=weights)
     _, world = build(c)
-    server = make_server(c, [m._replace(weight=1e12) for m in world.members])
+    server = make_server(c, [m._replace(weight=1e12) for m in world.members], world.public)
     assert [m.weight for m in server.members] == due
     assert server.longest == (20 if weights == "steps" else 10**7)
 
@@ -236,7 +236,7 @@ def test_weights_are_the_servers_whatever_a_client_claims(tmp_path, weights, due
 def test_invented_steps_are_refused_where_they_are_the_weight(tmp_path, caplog):
     c = tiny(tmp_path, env=CORRIDOR, clients=3, setting="homogeneous", weights="steps")
     clients, world = build(c)
-    server = make_server(c, world.members)
+    server = make_server(c, world.members, world.public)
     replies = [client.round(world.federation, None, 1) for client in clients]
     (episode,) = replies[1].episodes
     replies[1] = replies[1]._replace(episodes=(episode._replace(length=21),), steps=21, weight=21.0)

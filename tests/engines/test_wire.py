@@ -101,7 +101,7 @@ def run(c, change, resume=False, grid=Hostile):
     nodes = c.folder / "nodes"
     grid = grid(make_client_app(partial(open_site, c, nodes)), [{"partition-id": i} for i in range(len(clients))])
     grid.change = change
-    server = make_server(c, world.members)
+    server = make_server(c, world.members, world.public)
     seen = Seen(server)
     training = Training(c, [seen])
     engine = SimulationEngine(

@@ -449,4 +449,4 @@ def test_numbers_of_numpy_from_an_agent_of_the_user_are_recorded_as_plain_ones(t
     clients[0].agent.epsilon = np.float32(0.5)
     reply = clients[0].round(world.federation, None, 2)
     assert [type(x) for x in reply.episodes[0]] == [int, int, float, int, float]
-    assert len(make_server(c, world.members).recorded(0, [reply], 2, 0)) == 1
+    assert len(make_server(c, world.members, world.public).recorded(0, [reply], 2, 0)) == 1

@@ -153,6 +153,12 @@ def test_every_shipped_file_is_valid(name, setting, learner):
         ({"seed": -1}, "seed=-1"),
         ({"aggregate": "medain"}, "did you mean 'median'"),
         ({"attack": "sign"}, "attack='sign'"),
+        ({"aggregate": "played"}, "aggregate=played is not possible: the server plays.*anchor_source=teacher"),
+        (
+            {"aggregate": "played", "setting": "heterogeneous", "anchor_source": "rollout"},
+            "own copy of the environment",
+        ),
+        ({"aggregate": "played", "method": "fedavg-dqn"}, "aggregate=played is not possible"),
         ({"attack": "noise", "method": "independent-qhd"}, "attack=noise does nothing for method=independent-qhd"),
         ({"liars": 1.5}, "liars=1.5"),
         ({"liars": 0.05, "attack": "lazy"}, "liars=0.05.*at least one of clients=5"),

@@ -10,7 +10,7 @@ from conftest import ROOT, tiny
 from fedqhd.api import training as api
 from fedqhd.studies import registry, store
 from fedqhd.studies.catalogue import own_envs
-from fedqhd.studies.catalogue.attacks import Attacks
+from fedqhd.studies.catalogue.attacks import honest_outcome
 from fedqhd.studies.catalogue.exchange_error import ExchangeError
 from fedqhd.studies.catalogue.learners import Learners
 from fedqhd.studies.cells import CellStudy
@@ -69,7 +69,7 @@ def test_the_commands_of_cells_are_those_of_the_result_files():
 
 def test_liars_do_not_count(run):
     liar = Run(run.job, {**run.summary, "liars": [1]})
-    row = Attacks().honest_outcome(liar)
+    row = honest_outcome(liar)
     assert row["return"] == pytest.approx(run.returns()[0].mean(), abs=0.06)
     assert row["greedy_return"] == pytest.approx(run.summary["greedy_return_per_client"][0], abs=0.06)
 

@@ -80,7 +80,7 @@ def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
             one_encoder=needs_one_encoder(c), secure_range=secure_range(c), on_episode=training.tell_episode,
         )  # fmt: skip
         members = engine.gather(c.clients, wait)
-        server = make_server(c, members)
+        server = make_server(c, members, public)
         engine.on_absent, engine.longest = server.record_absence, server.longest
         world = World(public, make_federation(c, Terms.of(members), public), [], members)
         return conduct(training, Parties(engine, server), world, resume, outcomes)

@@ -8,13 +8,17 @@ from fedqhd.federation.rounds import Round, plan_rounds, run_rounds
 from fedqhd.federation.server import Server
 from fedqhd.federation.terms import Terms
 from fedqhd.federation.validate import Participant
-from fedqhd.federation.wrappers.attacks import ATTACKS, Attacked
+from fedqhd.federation.wrappers.adaptive import ADAPTIVE
+from fedqhd.federation.wrappers.attacked import ATTACKS, Attacked
+from fedqhd.federation.wrappers.attacks import FIXED
 from fedqhd.federation.wrappers.base import unwrapped
 from fedqhd.federation.wrappers.privacy import Privacy, Private
 from fedqhd.federation.wrappers.uplink import Rounded
 
 __all__ = [
+    "ADAPTIVE",
     "ATTACKS",
+    "FIXED",
     "RULES",
     "AnchorCompile",
     "Attacked",

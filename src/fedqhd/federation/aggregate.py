@@ -7,6 +7,7 @@ uses it to select replies, the federation to combine them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedqhd.core import named
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array, Expected, Reply
 from fedqhd.federation.location import (
+    LOOSE,
     geometric_median,
     median,
     multi_krum,
@@ -22,6 +24,7 @@ from fedqhd.federation.location import (
     real_rows,
     trimmed_mean,
 )
+from fedqhd.federation.play import Play, play_off
 
 Combine = Callable[[Sequence[Reply], str], Array]
 """(replies, name) -> the aggregate of the arrays of that name."""
@@ -118,25 +121,50 @@ class Rule(NamedTuple):
     select: Select | None = None
     """None means that all replies count."""
     reason: str = ""
-    """Why `select` leaves out a reply, in words for the log."""
+    """Why a reply is left out, in words for the log."""
+    plays: bool = False
+    """Whether the server also plays what it selected, leaves out replies that play clearly worse than the others or
+    spoil the teacher, and takes back a teacher that plays clearly worse than the last one."""
 
-    def accepted(self, replies: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[bool]:
+    def accepted(
+        self,
+        replies: Sequence[Reply],
+        expects: Mapping[str, Expected] | None,
+        play: Play | None = None,
+    ) -> list[bool]:
         """Tell for each reply whether it counts.
 
         Args:
-            replies: Valid replies of one round, at least one.
+            replies: Valid replies of one round, at least one, in client order.
             expects: The format of a reply. Only arrays with `votes` are compared; None compares all of them.
+            play: How the server plays in this round; a rule with `plays` needs it.
+
+        Raises:
+            FedQHDError: If the rule plays replies and the server cannot.
         """
         names = [n for n in replies[0].payload if expects is None or expects[n].votes]
-        if self.select is None or not names:
-            return [True] * len(replies)
-        return [bool(counts) for counts in self.select([stack(replies, name) for name in names])]
+        kept = np.ones(len(replies), bool)
+        if self.select is not None and names:
+            kept = self.select([stack(replies, name) for name in names])
+        if self.plays:
+            if play is None:
+                raise FedQHDError(f"aggregate={self.name} is not possible: {CANNOT_PLAY}")
+            kept[kept] = play_off([r for r, keep in zip(replies, kept, strict=True) if keep], play, self.combine)
+        return [bool(counts) for counts in kept]
 
 
 MEAN = Rule("mean")
 FAR = (
     "it is far from what most clients report, as that of a faulty or lying client would be; among few clients this "
     "also happens to honest ones, and aggregate=mean would count all"
+)
+POOR = (
+    "it plays clearly worse than others in the server's copy of the environment, or the teacher does because of it, or "
+    "it is very far from what the others report"
+)
+CANNOT_PLAY = (
+    "the server plays each reply, so it needs values at anchors and its own copy of the environment: give "
+    "setting=heterogeneous and anchor_source=teacher"
 )
 RULES: Mapping[str, Rule] = {
     rule.name: rule
@@ -147,6 +175,7 @@ RULES: Mapping[str, Rule] = {
         Rule("trimmed-mean", by_rows(trimmed_mean)),
         Rule("geometric-median", by_rows(geometric_median)),
         Rule("multi-krum", select=multi_krum, reason=FAR),
+        Rule("played", select=partial(near_the_centre, tolerance=LOOSE), reason=POOR, plays=True),
     )
 }
 

@@ -20,6 +20,10 @@ class ThroughAnchors(Protocol):
         """Return the anchors (m, n) at which this teacher was computed."""
         ...
 
+    def reported_at(self, teacher: Payload | None) -> Array:
+        """Return the anchors (m, n) of the reports that follow this teacher; None stands for the start of the run."""
+        ...
+
     @property
     def is_mean(self) -> bool:
         """Whether the teacher is one weighted mean of the clients' functions and therefore defined at every state."""
@@ -73,6 +77,9 @@ class AnchorCompile:
         return replace(self, anchors=anchors)
 
     def anchors_of(self, teacher: Payload) -> Array:
+        return self.anchors
+
+    def reported_at(self, teacher: Payload | None) -> Array:
         return self.anchors
 
     @property

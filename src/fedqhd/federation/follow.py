@@ -10,7 +10,7 @@ from fedqhd.agents import OnlineQHD, OnlineSettings
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
-from fedqhd.encoders import draw_encoder
+from fedqhd.encoders import BaseEncoder, draw_encoder
 from fedqhd.envs.make import make_env
 from fedqhd.envs.public import Public
 from fedqhd.envs.rollouts import states_met
@@ -21,19 +21,26 @@ TEACHER_STEPS = 1
 """Environment steps of the rollout per anchor; half of the new anchors are sampled from the states it visits."""
 
 
+def server_encoder(c: Config, public: Public) -> BaseEncoder:
+    """Draw the encoder into which the server compiles what it plays.
+
+    It has the median dimension of the clients, because it is factorised anew for every set of anchors, which would cost
+    as much as the largest client if it were as large.
+    """
+    dims = sorted(c.dims)
+    drawn = rng.generator(c.seed, rng.PUBLIC, "server")
+    return draw_encoder(c.encoder[0], public.n, dims[len(dims) // 2], c.sigma, drawn, public.fit_states)
+
+
 def teacher_rollout(c: Config, public: Public) -> Callable[[Array, Array, int], Array]:
     """Return the function (anchors (m, n), Q_bar (m, A), episodes played) -> the next anchors (m, n).
 
     Half of the next anchors are sampled from the old ones, so that the clients do not forget at once what the teacher
     no longer does; the other half are states that the policy of Q_bar visits.
 
-    To play, the server compiles Q_bar into an encoder of its own, as a client would. That encoder has the median
-    dimension of the clients, because it is factorised anew for every set of anchors, which would cost as much as the
-    largest client if it were as large.
+    To play, the server compiles Q_bar into an encoder of its own, as a client would.
     """
-    scaler, dims = public.scaler, sorted(c.dims)
-    drawn = rng.generator(c.seed, rng.PUBLIC, "server")
-    encoder = draw_encoder(c.encoder[0], public.n, dims[len(dims) // 2], c.sigma, drawn, public.fit_states)
+    scaler, encoder = public.scaler, server_encoder(c, public)
     settings = OnlineSettings(lam=c.lam, compile="overwrite", epsilon_start=TEACHER_EPSILON)
 
     def rollout(anchors: Array, Q: Array, episodes: int) -> Array:

@@ -6,7 +6,7 @@ stated otherwise, P has one row per client, (N, d).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from fedqhd.core.protocols import Array
 TOLERANCE = {"values": 10.0, "advantages": 2.5}
 """`auto` leaves out a reply that is further from the centre than this many median distances. The bound on advantages is
 tighter: honest clients may learn the value of a state at different times, but they must agree on the better action."""
+LOOSE = {"values": 10.0, "advantages": 10.0}
+"""The tolerance of `played`, which judges policies by playing them. It only has to keep out a lie that is so large that
+a policy that plays well would outweigh all others."""
 TRIM = 0.2
 """The share of the clients that a trimmed mean cuts off at either end."""
 STEPS = 50
@@ -79,8 +82,8 @@ def values_and_advantages(arrays: Sequence[Array]) -> dict[str, Array]:
     return {name: np.hstack([real_rows(P) for P in x]) for name, x in (("values", values), ("advantages", rest))}
 
 
-def near_the_centre(arrays: Sequence[Array]) -> Array:
-    """Select the clients within TOLERANCE median distances of the geometric median, in values and in advantages.
+def near_the_centre(arrays: Sequence[Array], tolerance: Mapping[str, float] = TOLERANCE) -> Array:
+    """Select the clients within `tolerance` median distances of the geometric median, in values and in advantages.
 
     This is the first step of a reweighted mean (Rousseeuw and Leroy, 1987). The centre and the median distance are
     reliable as long as most clients are honest. If all clients roughly agree, all are kept, and the aggregate is the
@@ -94,7 +97,7 @@ def near_the_centre(arrays: Sequence[Array]) -> Array:
         # If most clients sent identical arrays, they have learned nothing yet, and there are no outliers.
         if 2 * (np.median(P, axis=0) == P).all(axis=1).sum() <= len(P):
             d = weiszfeld(P)[1]
-            kept &= d <= TOLERANCE[part] * np.median(d)
+            kept &= d <= tolerance[part] * np.median(d)
     return kept
 
 

@@ -34,6 +34,9 @@ class VisitedAnchors:
     def anchors_of(self, teacher: Payload) -> Array:
         return teacher["anchors"]
 
+    def reported_at(self, teacher: Payload | None) -> Array:
+        return np.empty((0, self.n)) if teacher is None else teacher["anchors"]
+
     @property
     def is_mean(self) -> bool:
         return self.combine is weighted_mean
@@ -97,6 +100,9 @@ class TeacherAnchors:
 
     def anchors_of(self, teacher: Payload) -> Array:
         return teacher["anchors"]
+
+    def reported_at(self, teacher: Payload | None) -> Array:
+        return self._next(teacher).anchors
 
     @property
     def is_mean(self) -> bool:

@@ -61,7 +61,7 @@ def run_rounds(
         before = server.attempts * sum(rounds[:k])
         played, valid = play_round(engine, federation, server, k, rounds[k], teacher, before)
         began = perf_counter()
-        state, teacher = federation.aggregate(state, server.select(k, valid, federation.expects(teacher)))
+        state, teacher = server.aggregate(k, federation, state, teacher, valid)
         server.seconds += perf_counter() - began
         yield Round(k, played, teacher, state)
         if stopped():

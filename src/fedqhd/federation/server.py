@@ -6,16 +6,20 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedqhd.core import rng
-from fedqhd.core.protocols import Expected, Payload, Reply, under
+from fedqhd.core.protocols import Array, Expected, Federation, Payload, Reply, under
 from fedqhd.federation.aggregate import MEAN, Rule
 from fedqhd.federation.asked import LONGEST, Asked, check_record
+from fedqhd.federation.fedqhd import ThroughAnchors
+from fedqhd.federation.play import Play, Stage, clearly_worse
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.validate import Participant, Refused, check_reply, need
+from fedqhd.federation.wrappers.base import unwrapped
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +55,18 @@ class Server:
     """The largest number of steps of an episode."""
     rule: Rule = MEAN
     """Selects the replies that count."""
+    stage: Stage | None = None
+    """Where a rule that plays replies plays them."""
     seed: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     """What happened to replies: "refused/CLIENT/REASON", "absent/CLIENT/REASON", "left out/CLIENT", "late/CLIENT",
-    "repeated"."""
+    "repeated", "taken back", "played episodes", "played steps"."""
     pending: list[Reply] = field(default_factory=list)
     """Replies that arrive in the next round."""
     used_weights: dict[int, float] = field(default_factory=dict)
-    """The weights of the clients whose replies went into the last teacher."""
+    """The weights of the clients whose replies went into the last teacher; none if that teacher was taken back."""
+    current: int = 0
+    """The round under way."""
     seconds: float = 0.0
     """The time spent on checking and aggregating since this was last reset."""
 
@@ -71,6 +79,7 @@ class Server:
         Returns:
             Client numbers in ascending order, which may be none at all, or None for all clients.
         """
+        self.current = k
         if self.members is None:
             return None
         busy = {r.client for r in self.pending}
@@ -166,13 +175,80 @@ class Server:
         self.counts[what] += 1
         log.log(logging.WARNING if first else logging.INFO, "%s%s", sentence, ONCE if first else "")
 
-    def select(self, k: int, valid: Sequence[Reply], expects: Mapping[str, Expected] | None) -> list[Reply]:
+    def aggregate(
+        self, k: int, federation: Federation, state: Payload, teacher: Payload | None, valid: Sequence[Reply]
+    ) -> tuple[Payload, Payload]:
+        """Return the federation's next state and the next teacher, made of the valid replies that count.
+
+        If the rule plays and the next teacher plays clearly worse than the last one, it is taken back: state and
+        teacher stay as they were, and the clients report once more about the same anchors.
+
+        Args:
+            k: The round.
+            federation: What clients and server exchange.
+            state: Its state before this round.
+            teacher: The last teacher, or None in the first round.
+            valid: The valid replies of the round, at least one.
+        """
+        play = self._play(k, federation, teacher, self.counts)
+        selected = self.select(k, valid, federation.expects(teacher), play)
+        following = federation.aggregate(state, selected)
+        if play is None or play.last is None:
+            return following
+        new = play.earn(following[1]["Q"])
+        if not clearly_worse(new, play.last):
+            return following
+        told = f"round {k}: the teacher is taken back: its return of {new.mean():.1f} in the server's environment is"
+        self._count("taken back", f"{told} clearly worse than the {play.last.mean():.1f} of the last one")
+        self.used_weights = {}
+        assert teacher is not None  # it has been played
+        return state, teacher
+
+    def _play(self, k: int, federation: Federation, teacher: Payload | None, counts: Counter[str]) -> Play | None:
+        """Return how the server plays what is reported after a teacher, or None if it cannot; plays are counted."""
+        stage, through = self.stage, unwrapped(federation)
+        if stage is None or not isinstance(through, ThroughAnchors):
+            return None
+        counted: set[bytes] = set()
+
+        def earn(anchors: Array, Q: Array) -> Array:
+            played = stage.play(anchors, Q, k)
+            if Q.tobytes() not in counted:
+                counts.update({"played episodes": len(played.returns), "played steps": played.steps})
+            counted.add(Q.tobytes())
+            return played.returns
+
+        last = None if teacher is None else earn(through.anchors_of(teacher), teacher["Q"])
+        return Play(partial(earn, through.reported_at(teacher)), last)
+
+    def verdict(self, federation: Federation, replies: Sequence[Reply], teacher: Payload | None) -> list[bool]:
+        """Tell for each reply of the round under way whether it would count.
+
+        Simulated liars who know the rule ask this, so it is neither counted nor logged. They stay below what would make
+        the server search for whoever spoils its teacher.
+        """
+        play = self._play(self.current, federation, teacher, Counter())
+        return self.rule.accepted(replies, federation.expects(teacher), play and play._replace(search=False))
+
+    def select(
+        self,
+        k: int,
+        valid: Sequence[Reply],
+        expects: Mapping[str, Expected] | None,
+        play: Play | None = None,
+    ) -> list[Reply]:
         """Return the valid replies that the aggregation rule does not leave out, in client order.
 
         Clients that are left out are counted and logged, and `used_weights` is set.
+
+        Args:
+            k: The round.
+            valid: The valid replies.
+            expects: The format of a reply; None if it is not known.
+            play: How the server plays in this round; None if it cannot.
         """
         valid = sorted(valid, key=lambda r: r.client)
-        kept = self.rule.accepted(valid, expects)
+        kept = self.rule.accepted(valid, expects, play)
         for reply in (r for r, keep in zip(valid, kept, strict=True) if not keep):
             told = f"round {k}: aggregate={self.rule.name} leaves out the reply of client {reply.client}"
             self._count(f"left out/{reply.client}", f"{told}: {self.rule.reason}")

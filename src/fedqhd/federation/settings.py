@@ -8,7 +8,7 @@ from typing import ClassVar
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.settings import Need, Settings, setting
-from fedqhd.federation.aggregate import RULES
+from fedqhd.federation.aggregate import CANNOT_PLAY, MEAN, RULES
 
 WEIGHTS = ("uniform", "steps", "precision")
 
@@ -79,6 +79,8 @@ class AggregationSettings(Settings):
 
     @classmethod
     def check(cls, c: Config, need: Need) -> None:
+        can_play = c.get("anchor_source") == "teacher"
+        need(can_play or not RULES.get(c.aggregate, MEAN).plays, "aggregate", CANNOT_PLAY)
         if isinstance(c.weights, str):
             need(c.weights in WEIGHTS, "weights", "choose uniform, steps, precision, or give one number per client")
             return

@@ -18,6 +18,7 @@ from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms
 from fedqhd.federation.asked import LONGEST
 from fedqhd.federation.method import check_federation, method_of
+from fedqhd.federation.play import Stage
 from fedqhd.federation.settings import parse_presence
 from fedqhd.runs.limits import check_size
 
@@ -74,13 +75,14 @@ def share_of(c: Config, client: int) -> float | None:
     return None if weights == "steps" else 1.0 if isinstance(weights, str) else weights[client]
 
 
-def make_server(c: Config, members: Sequence[Participant]) -> Server:
+def make_server(c: Config, members: Sequence[Participant], public: Public) -> Server:
     """Make the server of a run, which sets the weights of the clients, whatever they claim.
 
     An oracle has no settings of participation, so it takes part in every round.
     """
     method = method_of(c)
     settings = ("participation", "late", "late_weight", "max_magnitude")
+    rule = method.rule
     return Server(
         [m._replace(weight=share_of(c, i)) for i, m in enumerate(members)],
         sites=len(method.sites(0)),
@@ -89,7 +91,8 @@ def make_server(c: Config, members: Sequence[Participant]) -> Server:
         present=dict(map(parse_presence, c.get("present", ()))),
         min_clients=min(c.get("min_clients", 1), len(members)),
         attempts=ATTEMPTS if c.get("too_few") == "repeat" else 1,
-        rule=method.rule,
+        rule=rule,
+        stage=Stage(c, public) if rule.plays else None,
         seed=c.seed,
         **{name: c.values[name] for name in settings if name in c},
     )

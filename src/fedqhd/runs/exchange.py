@@ -52,7 +52,8 @@ def model_of(client: LocalClient) -> tuple[dict[str, Array], dict[str, Any]]:
 def save(folder: Path, engine: Engine, federation: Federation, weights: Mapping[int, float], teacher: Payload) -> None:
     """Save the last exchange, between the last report and the last install.
 
-    Nothing is written for federations without anchors, or if the engine cannot reach its clients.
+    Nothing is written for federations without anchors, if the engine cannot reach its clients, or if the last teacher
+    was taken back, because it is then not made of these models.
 
     Args:
         folder: The folder of the run.
@@ -62,7 +63,7 @@ def save(folder: Path, engine: Engine, federation: Federation, weights: Mapping[
         teacher: The last teacher.
     """
     federation = unwrapped(federation)
-    if not isinstance(federation, ThroughAnchors) or "Q" not in teacher:
+    if not isinstance(federation, ThroughAnchors) or "Q" not in teacher or not weights:
         return
     models = engine.each(model_of)
     if not models:

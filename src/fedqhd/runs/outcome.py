@@ -87,18 +87,21 @@ def episodes_to_goal(returns: Array, goal: float) -> int | None:
 def summarise_replies(c: Config, server: Server) -> dict[str, Any]:
     """Return the part of the summary about aggregation: replies that did not count as usual, and repeated rounds.
 
-    Replies are counted by client and, where there is one, reason.
+    Replies are counted by client and, where there is one, reason. A rule that plays replies also says what that took.
     """
     replies: dict[str, dict[str, int]] = {"refused": {}, "absent": {}, "left out": {}, "late": {}}
     for key, count in sorted(server.counts.items()):
         kind, _, who = key.partition("/")
         if kind in replies:
             replies[kind][who] = count
+    names = {"episodes": "played episodes", "steps": "played steps", "teachers_taken_back": "taken back"}
+    played = {"played": {name: server.counts[key] for name, key in names.items()}} if server.rule.plays else {}
     lying = {"attack": c.attack, "liars": liars(c)} if c.get("attack", "none") != "none" else {}
     return {
         "aggregate": c.get("aggregate", AggregationSettings.aggregate),
         "replies": replies,
         "rounds_repeated": server.counts["repeated"],
+        **played,
         **lying,
     }
 

@@ -59,7 +59,7 @@ def train(
     with threadpool_limits(1):
         clients, world = build(config)
         warm_up(config)
-        server = make_server(config, world.members)
+        server = make_server(config, world.members, world.public)
         engine = make_engine(config, clients, world, server, training.tell_episode)
         try:
             return conduct(training, Parties(engine, server), world, resume)
@@ -121,7 +121,8 @@ def make_engine(
     else:
         engine = LocalEngine(clients, world.federation, on_episode, measuring)
     lying = liars(c)
-    return Attacked(engine, c.attack, lying, c.seed) if lying else engine
+    verdict = partial(server.verdict, world.federation)
+    return Attacked(engine, c.attack, lying, c.seed, verdict) if lying else engine
 
 
 def simulation(

@@ -57,10 +57,9 @@ class FedQHD(Strategy):
         valid = self.server.admit(k, 0, arrived, expects)
         if len(valid) < max(1, self.server.min_clients):
             return None, None
-        selected = self.server.select(k, valid, expects)
+        self._state, self._teacher = self.server.aggregate(k, self.federation, self._state, self._teacher, valid)
         returns = [episode.ret for reply in arrived for episode in reply.episodes]
-        metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(selected)})
-        self._state, self._teacher = self.federation.aggregate(self._state, selected)
+        metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(self.server.used_weights)})
         return array_record(self._teacher), metrics
 
     def configure_evaluate(

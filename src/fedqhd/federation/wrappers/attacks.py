@@ -1,18 +1,16 @@
-"""Attacks by lying clients, to test aggregation: `Attacked` wraps any engine and falsifies some of its replies.
+"""Attacks by lying clients who do not know the aggregation rule. What they know and falsify is a `Scene`.
 
 The liars see all honest replies of the round and cooperate. They train as all others do; only their replies are false.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from fedqhd.core import rng
-from fedqhd.core.engine import Engine, Trial
-from fedqhd.core.protocols import Array, Payload, Reply, under
+from fedqhd.core.protocols import Array
 
 SCALE = 10.0
 """How many times larger than honest values the loud attacks are."""
@@ -32,11 +30,22 @@ class Scene(NamedTuple):
     teacher: Array | None
     """The teacher's array of this name, if there is one of this shape."""
     rng: np.random.Generator
+    accepts: Callable[[Array], bool] = lambda lie: True
+    """Whether the rule in force would count the replies of all liars if all of them sent this array."""
+    episodes: int = 0
+    """The number of episodes that the liar has played."""
+    name: str = "Q"
+    """The name of the array in the reply."""
 
 
 def size(s: Scene) -> float:
     """Return the root mean square of the honest values."""
     return float(np.sqrt(np.mean(np.abs(s.honest) ** 2)))
+
+
+def advantages(values: Array) -> Array:
+    """Return by how much each action is better than the mean over actions (the last axis)."""
+    return np.asarray(values - values.mean(axis=-1, keepdims=True))
 
 
 def noise(s: Scene) -> Array:
@@ -57,12 +66,11 @@ def collude(s: Scene) -> Array:
     The values of the actions that the mean prefers go down and those of the others go up, but each single coordinate
     still looks like an honest one.
     """
-    mean, spread = s.honest.mean(axis=0), s.honest.std(axis=0)
-    preferred = (mean - mean.mean(axis=-1, keepdims=True)).real
-    return mean - LITTLE * spread * np.sign(preferred)
+    mean = s.honest.mean(axis=0)
+    return mean - LITTLE * s.honest.std(axis=0) * np.sign(advantages(mean).real)
 
 
-ATTACKS: Mapping[str, Callable[[Scene], Array]] = {
+FIXED: Mapping[str, Callable[[Scene], Array]] = {
     "sign-flip": lambda s: -s.own,
     "scaled": lambda s: -SCALE * s.own,
     "noise": noise,
@@ -71,61 +79,4 @@ ATTACKS: Mapping[str, Callable[[Scene], Array]] = {
     "stale": lambda s: s.first,
     "lazy": lambda s: s.own if s.teacher is None else s.teacher,
 }
-
-
-class Attacked:
-    """An engine some of whose clients lie."""
-
-    def __init__(self, engine: Engine, attack: str, liars: Sequence[int], seed: int) -> None:
-        """Wrap an engine.
-
-        Args:
-            engine: Where the clients live.
-            attack: One of `ATTACKS`.
-            liars: The clients that lie.
-            seed: The seed of the liars' random numbers.
-        """
-        self.engine, self.lie, self.liars, self.seed = engine, ATTACKS[attack], frozenset(liars), seed
-        self._first: dict[int, Payload] = {}
-
-    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
-        replies = self.engine.round(teacher, episodes, clients)
-        honest = [r for r in replies if r.client not in self.liars] or replies
-        return [self._falsify(r, honest, teacher or {}) if r.client in self.liars else r for r in replies]
-
-    def _falsify(self, reply: Reply, honest: Sequence[Reply], teacher: Payload) -> Reply:
-        first = self._first.setdefault(reply.client, reply.payload)
-        played = reply.episodes[-1].episode if reply.episodes else 0
-        own_rng = np.random.default_rng(rng.env_seed(self.seed, reply.client, "attack", played))
-        lies = {}
-        for name, own in reply.payload.items():
-            alike = np.stack([r.payload[name] for r in honest if r.payload[name].shape == own.shape] or [own])
-            known = first[name] if name in first and first[name].shape == own.shape else own
-            taught = teacher[name] if name in teacher and teacher[name].shape == own.shape else None
-            lies[name] = np.asarray(self.lie(Scene(own, alike, known, taught, own_rng))).astype(own.dtype)
-        return reply._replace(payload=lies)
-
-    def finish(self, teacher: Payload) -> None:
-        self.engine.finish(teacher)
-
-    def trial(self, teacher: Payload, trial: Trial) -> dict[int, Array]:
-        return self.engine.trial(teacher, trial)
-
-    def each(self, f: Callable[[Any], Any]) -> list[Any]:
-        return self.engine.each(f)
-
-    def cpu_seconds(self) -> float:
-        return self.engine.cpu_seconds()
-
-    def close(self) -> None:
-        self.engine.close()
-
-    def state(self) -> Payload:
-        own = {f"attacked/{c}/{name}": v for c, first in self._first.items() for name, v in first.items()}
-        return {**self.engine.state(), **own}
-
-    def restore(self, arrays: Payload) -> None:
-        self.engine.restore(arrays)
-        own = under(arrays, "attacked/")
-        for client in {key.partition("/")[0] for key in own}:
-            self._first[int(client)] = under(own, f"{client}/")
+"""The attacks that are the same whatever the rule."""

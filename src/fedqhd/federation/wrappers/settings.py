@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from fedqhd.core.config import Config
 from fedqhd.core.settings import Need, Settings, setting
-from fedqhd.federation.wrappers.attacks import ATTACKS
+from fedqhd.federation.wrappers.attacked import ATTACKS
 
 SECURE_CLIENTS = 3
 """The least number of clients per round with secure aggregation. One of two could subtract its own reply from the mean

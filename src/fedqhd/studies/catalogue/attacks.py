@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedqhd.federation import ATTACKS, RULES
+from fedqhd.federation import FIXED
+from fedqhd.federation import RULES as EVERY_RULE
 from fedqhd.studies.plan import Plan
 from fedqhd.studies.pool import Job
 from fedqhd.studies.study import Row, Rows, Run, Study, command, finished
@@ -21,7 +22,21 @@ LAST = 50
 """The number of last episodes over which returns are averaged."""
 HELD = 0.95
 """The share of the return without attacks from which on a rule counts as robust."""
-CELLS = [("none", 0.0), *((attack, share) for share in (0.2, 0.4) for attack in ATTACKS)]
+RULES = [name for name, rule in EVERY_RULE.items() if not rule.plays]
+"""The rules that need no environment; the study `liars` compares them with those that do."""
+CELLS = [("none", 0.0), *((attack, share) for share in (0.2, 0.4) for attack in FIXED)]
+
+
+def honest_outcome(run: Run) -> Row:
+    """Return what the honest clients of a run reached, and whose replies were left out."""
+    liars = run.summary.get("liars", [])
+    honest = [i for i in range(run.summary["clients"]) if i not in liars]
+    return {
+        "return": round(float(run.returns()[honest, -LAST:].mean()), 1),
+        "greedy_return": round(float(np.mean([run.summary["greedy_return_per_client"][i] for i in honest])), 1),
+        "cpu_seconds": round(run.summary["cpu_seconds"], 1), "liars": liars,
+        "left_out": run.summary["replies"]["left out"], "commit": run.summary["commit"],
+    }  # fmt: skip
 
 
 class Attacks(Study):
@@ -50,26 +65,13 @@ class Attacks(Study):
     def rows(self, plan: Plan) -> list[Row]:
         seeds = sorted({*(plan.seeds or ()), *self.seeds})
         found = ((case, finished([self.job(plan, *case)])) for case in self.combinations(seeds))
-        return [
-            {**dict(zip(self.key, case, strict=True)), **self.honest_outcome(runs[0])} for case, runs in found if runs
-        ]
-
-    def honest_outcome(self, run: Run) -> Row:
-        """Return what the honest clients of a run reached, and whose replies were left out."""
-        liars = run.summary.get("liars", [])
-        honest = [i for i in range(run.summary["clients"]) if i not in liars]
-        return {
-            "return": round(float(run.returns()[honest, -LAST:].mean()), 1),
-            "greedy_return": round(float(np.mean([run.summary["greedy_return_per_client"][i] for i in honest])), 1),
-            "cpu_seconds": round(run.summary["cpu_seconds"], 1), "liars": liars,
-            "left_out": run.summary["replies"]["left out"], "commit": run.summary["commit"],
-        }  # fmt: skip
+        return [{**dict(zip(self.key, case, strict=True)), **honest_outcome(runs[0])} for case, runs in found if runs]
 
     def expected_seeds(self, row: Mapping[str, Any]) -> int:
         return 1  # each seed has its own row
 
     def order(self, row: Mapping[str, Any]) -> Any:
-        return row["seed"], CELLS.index((row["attack"], row["share"])), list(RULES).index(row["aggregate"])
+        return row["seed"], CELLS.index((row["attack"], row["share"])), RULES.index(row["aggregate"])
 
     def table(self, rows: Rows) -> list[str]:
         found: dict[tuple[str, float, str], dict[int, float]] = {}
