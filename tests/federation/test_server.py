@@ -8,7 +8,7 @@ import logging
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -169,6 +169,7 @@ anything = st.recursive(
 
 
 @given(st.builds(Reply, anything, anything, anything, anything, st.just(()), anything, st.just({})))
+@example(Reply(0, {"": None, 0: None}, 0, None, (), None, {}))  # names of which not all are texts
 @settings(max_examples=300, deadline=None)
 def test_whatever_comes_the_answer_is_yes_or_a_reason(reply):
     for members, expects in ((MEMBERS, EXPECTS), (None, None)):

@@ -72,7 +72,7 @@ def check_reply(
     names = set(reply.payload) if expects is None else set(expects)
     need(
         set(reply.payload) == names, "names",
-        f"it sent {sorted(map(str, reply.payload))!r:.80}, but {sorted(names)} is expected",
+        f"it sent {sorted(map(str, reply.payload))!r:.80}, but {sorted(map(str, names))} is expected",
     )  # fmt: skip
     for name in reply.payload:
         check_array(name, reply.payload[name], None if expects is None else expects[name], magnitude)

@@ -20,8 +20,8 @@ to keep. Clean is `mean` without liars, on the same seeds."""
 FIRST = ("played", "auto")
 """The rules that run first; all others come when these are done."""
 CLEAN_SEEDS = range(1, 21)
-"""The seeds of `mean` and `played` without liars among five clients. Their difference is small, so it takes many. Seed 0
-is not reported, because the rule `played` was changed twice after a look at it."""
+"""The seeds of `mean` and `played` without liars among five clients. Their difference is small, so it takes many.
+Seed 0 is not reported, because the rule `played` was changed twice after a look at it."""
 
 
 class Case(NamedTuple):
