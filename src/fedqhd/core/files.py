@@ -87,6 +87,19 @@ def write_failed(path: Path, error: OSError) -> WriteFailed:
     return WriteFailed(f"{path} cannot be written ({error.strerror or error}): make room or give another folder")
 
 
+def write_secret(path: Path, data: bytes) -> None:
+    """Write a file atomically that only its owner can ever read; raises WriteFailed if that is not possible."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)
+        part.touch(0o600)
+        part.write_bytes(data)
+        part.rename(path)
+    except OSError as error:
+        raise write_failed(path, error) from error
+
+
 def sync_folder(folder: Path) -> None:
     """Flush a folder to disk, which makes a rename inside it durable."""
     handle = os.open(folder, os.O_RDONLY)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import secrets
 import sys
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from fedqhd.agents.client import LocalClient
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import damaged, write_failed
+from fedqhd.core.files import damaged, write_secret
 from fedqhd.core.trust import remember
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.account import Account
@@ -105,14 +104,10 @@ def encoder_seed(home: Path, given: Any) -> int:
     if given is not None:
         return int(given)
     path = home / ENCODER_SEED
+    if not path.exists():
+        write_secret(path, f"{secrets.randbits(128)}\n".encode())
     try:
-        if not path.exists():
-            home.mkdir(parents=True, exist_ok=True)
-            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as f:
-                f.write(f"{secrets.randbits(128)}\n")
         return int(path.read_text())
-    except OSError as error:
-        raise write_failed(path, error) from error
     except ValueError as error:
         raise damaged(path, "it holds no seed") from error
 

@@ -18,10 +18,10 @@ import tomli_w
 
 from fedqhd.core.alive import is_training, training
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import write_bytes
+from fedqhd.core.files import write_bytes, write_secret
 from fedqhd.deploy.clock import difference
 from fedqhd.deploy.commands import ERROR_PREFIX, POLL, check_exposed
-from fedqhd.deploy.keys import client_keys, write_secret
+from fedqhd.deploy.keys import client_keys
 from fedqhd.deploy.nodes import TAKEN
 from fedqhd.deploy.probe import server_time
 from fedqhd.deploy.programs import (

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import write_bytes, write_failed
+from fedqhd.core.files import write_bytes, write_secret
 
 Key = ec.EllipticCurvePrivateKey
 LOCAL_NAMES = ("127.0.0.1", "localhost")
@@ -80,19 +80,6 @@ def make_keys(folder: Path, clients: int, hosts: Sequence[str], days: float) -> 
             public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
             write_bytes(folder / "server" / f"client-{client}.pub", public + b"\n")
         write_bytes(private.with_name("ca.crt"), (folder / "ca.crt").read_bytes())
-
-
-def write_secret(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can ever read; raise FedQHDError if that is not possible."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.unlink(missing_ok=True)
-        part.touch(0o600)
-        part.write_bytes(data)
-        part.rename(path)
-    except OSError as error:
-        raise write_failed(path, error) from error
 
 
 def write_key(path: Path, key: Key) -> None:

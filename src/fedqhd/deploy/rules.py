@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedqhd.core.config import Config
+from fedqhd.core.files import write_secret
 from fedqhd.deploy.guard import LOOPBACK
-from fedqhd.deploy.keys import write_secret
 
 VARIABLE = "FEDQHD_RULES"
 PIECE = 8 << 20

@@ -83,8 +83,8 @@ class Account(NamedTuple):
         """Raise FedQHDError if the answer to an order would spend more than the budget."""
         if math.isfinite(self.budget) and self.stored(question_of(order)) is None and self.epsilon(1) > self.budget:
             raise FedQHDError(
-                f"epsilon={self.budget:g} allows no further answer: it is {self.epsilon():.3g} after "
-                f"{self.answers()} answers and would be {self.epsilon(1):.3g}; give a larger --epsilon to reveal more"
+                f"epsilon={self.budget:g} allows no further answer: {self}, and another one would make it "
+                f"{self.epsilon(1):.3g}; give a larger --epsilon to reveal more"
             )
 
     def settle(self, order: Order, reply: Reply) -> Reply:
