@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
 
+from fedqhd.agents.loops import SPLIT, play_in_kernel, play_in_python, twin_for, warm_up
 from fedqhd.core import rng
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Agent, Array, Episode, Federation, Payload, Reply, Transition, weight_due
+from fedqhd.core.protocols import Agent, Array, Episode, Federation, Payload, Reply, weight_due
 from fedqhd.core.snapshot import Stateful
 from fedqhd.envs.adapt import Env
+from fedqhd.envs.compiled import Twin
 from fedqhd.envs.scaling import StateScaler
-
-SPLIT = ("environment", "acting", "learning", "federation")
-"""The activities into which the time of a client is split."""
-
 
 Measure = Callable[["LocalClient", Trial], Array]
 """Plays the greedy episodes of a trial and returns their returns, (environments of the client, episodes)."""
@@ -48,6 +45,10 @@ class LocalClient(Stateful):
         seed: The seed of the run.
         weight: Its share in the federation; None means its number of steps in the round.
         keep_states: How many visited states it keeps for `visited`.
+        loop: "python" or "compiled" for where episodes are played; "auto" prefers a kernel where there is one.
+
+    Raises:
+        NotCompiled: If loop is "compiled" and no kernel can play its episodes.
     """
 
     STATE = ("agent", "episodes", "_visited", "_met", "_rng")
@@ -64,6 +65,7 @@ class LocalClient(Stateful):
         seed: int,
         weight: float | None = 1.0,
         keep_states: int = 0,
+        loop: str = "auto",
     ) -> None:
         self.index = index
         self.agent = agent
@@ -77,6 +79,18 @@ class LocalClient(Stateful):
         self._visited = np.zeros((keep_states, len(scaler.shift)), np.float32)
         self._met = 0
         self._rng = rng.generator(seed, index, "visited")
+        self.twins = [twin_for(agent, env, scaler, loop) for env in self.envs]
+
+    @property
+    def loop(self) -> str:
+        """Where its episodes are played, "compiled" or "python"."""
+        return "compiled" if all(self.twins) else "python"
+
+    def warm_up(self) -> None:
+        """Compile the kernel that plays its episodes, or load it from its cache."""
+        for twin in self.twins:
+            if twin is not None:
+                warm_up(self.agent, twin, self.gamma)
 
     def round(
         self,
@@ -124,9 +138,9 @@ class LocalClient(Stateful):
         """Train for some episodes, call `on_episode` after each of them, and return their records."""
         played = []
         for _ in range(episodes):
-            for site, env in enumerate(self.envs, start=self.index):
+            for site, (env, twin) in enumerate(zip(self.envs, self.twins, strict=True), start=self.index):
                 try:
-                    played.append(self._episode(site, env))
+                    played.append(self._episode(site, env, twin))
                 except FedQHDError as error:
                     raise FedQHDError(f"client {site}, episode {self.episodes}: {error}") from error
                 on_episode(played[-1])
@@ -136,40 +150,19 @@ class LocalClient(Stateful):
             self.episodes += 1
         return tuple(played)
 
-    def _episode(self, site: int, env: Env) -> Episode:
-        agent, scaler, gamma = self.agent, self.scaler, self.gamma
-        environment = acting = learning = 0.0
-        epsilon, total, length, done = agent.epsilon, 0.0, 0, False
-        clock = perf_counter()
+    def _episode(self, site: int, env: Env, twin: Twin | None) -> Episode:
+        began, epsilon = perf_counter(), self.agent.epsilon
         state, _ = env.reset(seed=rng.env_seed(self.seed, site, "train", self.episodes))
-        s = scaler(state)
-        environment += perf_counter() - clock
-        while not done:
-            start = perf_counter()
-            a = agent.act(s)
-            acted = perf_counter()
-            state, reward, terminated, truncated, info = env.step(a)
-            r = float(reward)
-            s_next = scaler(state)
-            stepped = perf_counter()
-            if not math.isfinite(r):
-                raise FedQHDError(f"step {length} of the environment returned the reward {r}: it must be finite")
-            # After termination there are no more rewards; truncation only cuts the episode off, so it bootstraps.
-            agent.observe(Transition(s, a, r, 0.0 if terminated else gamma, s_next))
-            if len(self._visited):
-                self._sample(s)
-            learned = perf_counter()
-            acting += acted - start
-            environment += stepped - acted
-            learning += learned - stepped
-            total += r
-            length += info.get("env_steps", 1)
-            done = terminated or truncated
-            s = s_next
-        for name, spent in zip(SPLIT, (environment, acting, learning), strict=False):
+        self.seconds["environment"] += perf_counter() - began
+        visit = self._sample if len(self._visited) else None
+        if twin is None:
+            played = play_in_python(self.agent, env, state, self.scaler, self.gamma, visit)
+        else:
+            played = play_in_kernel(self.agent, twin, state, self.scaler, self.gamma, visit)
+        for name, spent in played.seconds.items():
             self.seconds[name] += spent
-        # An environment or agent of the user may count in numbers of numpy, which files cannot hold.
-        return Episode(site, self.episodes, total, int(length), float(epsilon))
+        # The agent of a user may count in numbers of numpy, which files cannot hold.
+        return Episode(site, self.episodes, played.ret, played.length, float(epsilon))
 
     def _sample(self, s: Array) -> None:
         """Add a state by reservoir sampling, which keeps each state visited so far with the same probability."""

@@ -104,6 +104,33 @@ class Learner(Stateful):
         """Return settings of a smaller step, or of its equivalent, for the tuner to try."""
         return {}
 
+    def in_kernel(self) -> Any:
+        """Return this agent as a record of `fedqhd.kernels.players`, with which a kernel plays episodes in its place.
+
+        The record shares the agent's arrays. By default there is none, and episodes are played in Python.
+        """
+        return None
+
+    def played(self, record: Any, actions: int, z: Array) -> None:
+        """Take over what a kernel has counted in a record of `in_kernel`.
+
+        Args:
+            record: The record.
+            actions: How many actions the kernel has played with it.
+            z: The scaled state after them.
+        """
+
+    def failed(self, acting: bool, z: Array, a: int, r: float, delta: float) -> None:
+        """Raise FedQHDError because a kernel found a number that is not finite.
+
+        Args:
+            acting: Whether it was among the values of actions, not the error of a step of learning.
+            z: The scaled state.
+            a: The action.
+            r: The reward.
+            delta: The error.
+        """
+
     def end_episode(self) -> None:
         """Prepare for the next episode. By default, nothing changes between episodes."""
 

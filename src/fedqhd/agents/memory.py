@@ -5,7 +5,7 @@ When a memory is full, `Replay` overwrites the oldest transition, and `Trajector
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -100,6 +100,20 @@ class Replay(Memory):
         """Draw B rows uniformly with replacement. `rng.integers` would take twice as long."""
         return kernels.draw_rows(rng.random(B), self.size)
 
+    def ring(self) -> Any:
+        """Return the memory as a record for kernels."""
+        columns = self.s, self.a, self.r, self.discount, self.s_next, self.joined
+        return kernels.Ring(*columns, self.X, self.scale)
+
+    def counts(self, steps: int) -> Array:
+        """Return the numbers that a kernel counts on: filled rows, the next row, `steps` of the agent, no updates."""
+        return np.array([self.size, self._at, steps, 0])
+
+    def take(self, counts: Array) -> tuple[int, int]:
+        """Take over the numbers of `counts` from a kernel and return the agent's steps and updates."""
+        self.size, self._at, steps, updates = (int(k) for k in counts)
+        return steps, updates
+
     def state(self) -> Payload:
         """Return the filled rows; the next state is saved only if it is not the state of the next row."""
         ends = self.s_next[: self.size][~self.joined[: self.size]]
@@ -132,14 +146,19 @@ class Trajectories(Memory):
 
     def add(self, s: Array, a: int, r: float, discount: float, first: bool) -> bool:
         """Append a row and return whether older rows had to be dropped."""
-        full = self.size == len(self.a)
-        if full:
-            self._thin()
+        full = self.make_room()
         i = self.size
         self.s[i], self.a[i], self.r[i], self.discount[i], self.first[i] = s, a, r, discount, first
         if self._encoded is not None:
             self._encoded.store(s, self.scale, self.X, i)
         self.size += 1
+        return full
+
+    def make_room(self) -> bool:
+        """Drop episodes if the memory is full, and return whether it was."""
+        full = self.size == len(self.a)
+        if full:
+            self._thin()
         return full
 
     def _thin(self) -> None:

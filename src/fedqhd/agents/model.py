@@ -48,6 +48,10 @@ class SavedModel:
         low, high = self.bounds
         return generator.uniform(low, high, size=(count, self.actions)).astype(np.float32)
 
+    def in_kernel(self) -> Any:
+        """Return this model as a record of `fedqhd.kernels.players`, or None if no kernel plays it."""
+        return None
+
     def arrays(self) -> dict[str, Array]:
         return {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
 
@@ -90,6 +94,13 @@ class Readout(SavedModel):
         Q = np.empty((len(Z), self.actions), np.float32)
         kernels.q_batch(*self.encoder.kernel_args(), Z, self._rows, self._phi, Q)
         return Q
+
+    def in_kernel(self) -> Any:
+        if not self.encoder.fused:
+            return None
+        return kernels.Greedy(
+            *self.encoder.kernel_args(), self._phi, self._rows, np.empty((1, self.actions), np.float32)
+        )
 
     def arrays(self) -> dict[str, Array]:
         return {"W": self.W, **{f"encoder.{k}": v for k, v in self.encoder.arrays.items()}}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedqhd.agents.loops import greedy_in_kernel, twin_for
 from fedqhd.agents.model import code_names, load_model, note_of
 from fedqhd.core import rng
 from fedqhd.core import trust as trusting
@@ -165,7 +166,9 @@ def load_policy(run: str | Path, client: int = 0, trust: bool = False) -> Policy
     return Policy.load(path)
 
 
-def greedy_returns(policy: Policy, env: Env, episodes: int, seed: int, client: int, purpose: str = "evaluate") -> Array:
+def greedy_returns(
+    policy: Policy, env: Env, episodes: int, seed: int, client: int, purpose: str = "evaluate", loop: str = "auto"
+) -> Array:
     """Return the returns (episodes,) of new greedy episodes, whose seeds differ from those of training.
 
     Args:
@@ -175,10 +178,15 @@ def greedy_returns(policy: Policy, env: Env, episodes: int, seed: int, client: i
         seed: The seed of the episodes.
         client: The number of the client, which has episodes of its own.
         purpose: What the episodes are for; each purpose has episodes of its own.
+        loop: Where they are played; see `fedqhd.agents.loops.twin_for`.
     """
     returns = np.zeros(episodes)
+    twin = twin_for(policy.model, env, policy.scaler, loop)
     for episode in range(episodes):
         obs, _ = env.reset(seed=rng.env_seed(seed, client, purpose, episode))
+        if twin is not None:
+            returns[episode] = greedy_in_kernel(policy.model, twin, policy.scaler(obs))
+            continue
         done = False
         while not done:
             action, _ = policy.predict(obs)

@@ -100,6 +100,15 @@ class QHD(Learner, ABC):
         a = kernels.act(*last.args, s, last.state, last.phi, self._rows, self._q, self.epsilon, u_explore, u_action)
         return self._finite(a, s)
 
+    def failed(self, acting: bool, z: Array, a: int, r: float, delta: float) -> None:
+        if acting:
+            self._finite(-1, z)
+
+    def _encoded(self) -> Any:
+        """Return the part that the records of all learners with an encoder have in common."""
+        last = self._last
+        return kernels.Encoded(*last.args, last.state, last.phi, self._rows, self._q, *rng.addresses(self._rng))
+
     def _finite(self, a: int, s: Array) -> int:
         """Return the action that the kernels chose; raise if they found that Q is not finite."""
         if a < 0:
@@ -211,4 +220,8 @@ class SteppingQHD(QHD):
     def _learned(self, delta: float, t: Transition) -> None:
         self.updates += 1
         if not math.isfinite(delta):  # ten times as fast as numpy's for a single number
-            raise FedQHDError(f"the TD error became {delta} (reward {t.r}, action {t.a}): {self._cause()}")
+            self.failed(False, t.s, t.a, t.r, delta)
+
+    def failed(self, acting: bool, z: Array, a: int, r: float, delta: float) -> None:
+        super().failed(acting, z, a, r, delta)
+        raise FedQHDError(f"the TD error became {delta} (reward {r}, action {a}): {self._cause()}")

@@ -21,6 +21,10 @@ class Others(TypedDict, total=False):
     keep: Whole
     """number of checkpoints to keep during a run"""
 
+    loop: Text
+    """how episodes are played: step by step in Python, or whole in a compiled kernel, which auto chooses where it can;
+    the results are the same"""
+
     action_repeat: Whole
     """steps of the environment for which each action is repeated"""
 

@@ -24,6 +24,7 @@ from fedqhd.runs import folder as run_folder
 from fedqhd.runs import run as experiment
 from fedqhd.runs.callback import Callback
 from fedqhd.runs.config import resolve
+from fedqhd.runs.settings import NEUTRAL
 
 Setting = Literal["homogeneous", "heterogeneous"]
 Preset = Literal["tuned", "paper", "plain"]
@@ -133,7 +134,7 @@ def extended(given: Mapping[str, Any], config: Config | None, extend: int) -> Co
     out = given.get("out") or (config and str(config.folder))
     if not out:
         raise FedQHDError(f"extend={extend} needs out=, the folder of a finished run")
-    others = sorted(given.keys() - {"out", "callbacks", "engine"})
+    others = sorted(given.keys() - set(NEUTRAL))
     if others:
         raise FedQHDError(f"{others[0]}={given[others[0]]!r} cannot change when a run is extended: leave it out")
     longer = run_folder.extend(Path(out), extend)

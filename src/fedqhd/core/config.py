@@ -56,6 +56,10 @@ class Config:
         """Return a copy in which some settings have other values."""
         return Config({**self.values, **changes})
 
+    def without(self, *names: str) -> Config:
+        """Return a copy that lacks some settings."""
+        return Config({k: v for k, v in self.values.items() if k not in names})
+
     @property
     def folder(self) -> Path:
         """The folder for the results of the run: `out`, or else a folder in runs/ named after the main settings."""

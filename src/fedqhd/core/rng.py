@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 
 import numpy as np
@@ -27,6 +28,15 @@ def generator(seed: int, client: int, purpose: str) -> np.random.Generator:
 def env_seed(seed: int, client: int, purpose: str, episode: int) -> int:
     """Return the seed with which to reset an environment, so that an episode does not depend on earlier ones."""
     return int(_sequence(seed, client, purpose, episode).generate_state(1)[0] >> 1)
+
+
+def addresses(rng: np.random.Generator) -> tuple[int, int]:
+    """Return the address of the function that draws uniform numbers from a generator, and that of its argument.
+
+    A kernel that calls it draws the numbers that `random()` would draw. The generator must live longer than its use.
+    """
+    interface = rng.bit_generator.ctypes
+    return ctypes.cast(interface.next_double, ctypes.c_void_p).value or 0, interface.state_address
 
 
 def pack(rng: np.random.Generator) -> Array:

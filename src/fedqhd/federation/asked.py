@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fedqhd.agents.client import SPLIT
+from fedqhd.agents.loops import SPLIT
 from fedqhd.core.protocols import Episode, Reply
 from fedqhd.core.schema import Field, Real, Whole, fault, shown
 from fedqhd.federation.validate import need

@@ -7,10 +7,15 @@
     products       dot products of features and weights, sums of features
     integers       the same for features in int8
     actions        values of states, greedy and epsilon-greedy actions
+    steps          steps of a user's own environment
     memory         storing and drawing rows of a memory of transitions
     td             steps of TD learning: online, replay, replay of stored features
     least_squares  targets and sums of a sweep of least squares
     optimiser      Adam
+    control        steps of Gymnasium's classic control tasks, with Gymnasium's bits
+    calls          calls to functions by their address: steps of environments, random numbers
+    players        agents as records of arrays, and how they act and learn in a kernel
+    episode        whole episodes: acting, stepping the environment and learning
 
 Tests compare every kernel with an implementation in plain numpy (`Encoder.__call__` and the functions of
 `agents/td.py`). The kernels work in float32 and agree with numpy to about 1e-5. Where features are stored as int8,
@@ -27,31 +32,52 @@ from typing import Any
 # The module of each kernel. It is imported when the kernel is first used, because importing numba takes as long as all
 # other imports together, and commands such as `--help` do not need it.
 _HOME = {
-    "BLOCK": "encode",
-    "COMPLEX": "kinds",
-    "FOURIER": "kinds",
-    "PRECOMPUTED": "kinds",
-    "REACH": "integers",
-    "STORED_BLOCK": "products",
-    "SYMBOLIC": "kinds",
+    "acrobot": "control",
     "act": "actions",
     "adam": "optimiser",
     "add_products": "least_squares",
+    "BAD_ACTION": "episode",
+    "BAD_REWARD": "episode",
+    "BAD_STEP": "episode",
     "bellman": "least_squares",
+    "BLOCK": "encode",
+    "cartpole": "control",
+    "CompilationError": "steps",
+    "COMPLEX": "kinds",
     "cosines": "fourier",
     "draw_rows": "memory",
     "encode_batch": "encode",
+    "Encoded": "players",
+    "ENDED": "episode",
+    "Fitted": "players",
+    "FOURIER": "kinds",
+    "Greedy": "players",
     "greedy": "actions",
+    "MANY": "episode",
+    "mountain_car": "control",
+    "Online": "players",
     "online_step": "td",
+    "play": "episode",
+    "PLAYING": "episode",
+    "PRECOMPUTED": "kinds",
     "put_transition": "memory",
     "q_batch": "actions",
+    "REACH": "integers",
+    "Recomputed": "players",
     "refresh": "encode",
     "replay_step": "td",
+    "Ring": "players",
     "round_weights": "integers",
+    "step_of": "steps",
+    "step_once": "episode",
     "store_features": "memory",
+    "Stored": "players",
+    "STORED_BLOCK": "products",
     "stored_step": "td",
     "sweep": "least_squares",
+    "SYMBOLIC": "kinds",
     "values": "least_squares",
+    "World": "episode",
 }
 
 __all__ = [*_HOME]

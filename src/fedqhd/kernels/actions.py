@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedqhd.kernels.cache import jit
+from fedqhd.kernels.calls import keep_apart
 from fedqhd.kernels.encode import dimension, encode_block, refresh
 from fedqhd.kernels.products import dot
 
@@ -12,6 +13,7 @@ from fedqhd.kernels.products import dot
 @jit
 def q_batch(kind, Omega, b, items, Z, W, phi, Q):
     """Write the values of the states Z (B, n) to Q (B, A); phi (R,) is scratch space."""
+    keep_apart()
     D = dimension(kind, Omega, items)
     for i in range(Z.shape[0]):
         encode_block(kind, Z[i], Omega, b, items, 0, D, phi)
@@ -55,6 +57,7 @@ def act(kind, Omega, b, items, z, cached, phi, W, q, epsilon, u_explore, u_actio
 
     u_explore and u_action are uniform in [0, 1); cached and phi are those of `refresh`.
     """
+    keep_apart()
     refresh(kind, Omega, b, items, z, cached, phi)
     for a in range(W.shape[0]):
         q[a] = dot(phi, W[a])

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.ccallback import CFunc
 from numba.extending import is_jitted
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,35 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """
     if function is None:
         return partial(jit, **options)
-    compiled = njit(function, fastmath=FAST, nogil=True, **options)
+    compiled = njit(function, **{"fastmath": FAST, "nogil": True, **options})
     if is_jitted(compiled):
         compiled._cache = _PackageCache(function)  # type: ignore[attr-defined]
     return compiled
+
+
+exact = partial(jit, fastmath=False, error_model="numpy")
+"""Compile a kernel whose operations are done as they are written, with the bits that Python would give."""
+
+
+class StepFunction:
+    """The step of a compiled environment, which kernels call by its address; see `fedqhd.kernels.calls.STEP`.
+
+    Args:
+        function: The step. Its operations are done as they are written.
+        cached: Whether the compiled code is kept on disk, under the stamp of this package.
+    """
+
+    def __init__(self, function: Callable[..., Any], cached: bool = False) -> None:
+        self._function, self._cached = function, cached
+
+    @cached_property
+    def address(self) -> int:
+        """The address of the compiled code. It is compiled when it is first used."""
+        from fedqhd.kernels.calls import STEP
+
+        compiled = CFunc(self._function, (STEP.args, STEP.return_type), {}, {"fastmath": False, "error_model": "numpy"})
+        if self._cached:
+            compiled._cache = _PackageCache(self._function)  # type: ignore[attr-defined]
+        compiled.compile()
+        self._compiled = compiled  # the code lives as long as this object
+        return compiled.address or 0

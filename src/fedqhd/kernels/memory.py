@@ -9,6 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fedqhd.kernels.cache import jit
+from fedqhd.kernels.calls import keep_apart
 from fedqhd.kernels.encode import refresh
 from fedqhd.kernels.integers import quantise
 from fedqhd.kernels.products import STORED_BLOCK
@@ -42,6 +43,7 @@ def draw_rows(u, size):
 @jit
 def store_features(kind, Omega, b, items, z, cached, phi, scale, X, row):
     """Write Phi(z) / scale to X[row], rounded if X is int8; in float32, scale is 1. Phi(z) is left in phi."""
+    keep_apart()
     refresh(kind, Omega, b, items, z, cached, phi)
     if X.itemsize == 1:
         quantise(phi, scale, X[row])

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedqhd.kernels.actions import argmax
 from fedqhd.kernels.cache import jit
+from fedqhd.kernels.calls import keep_apart
 from fedqhd.kernels.encode import BLOCK, dimension, encode_block, refresh
 from fedqhd.kernels.integers import add_row_products, rounded_weights, row_products
 from fedqhd.kernels.kinds import COMPLEX
@@ -24,6 +25,7 @@ def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, cached, p
 
     cached and phi are those of `refresh`.
     """
+    keep_apart()
     refresh(kind, Omega, b, items, z, cached, phi)
     encode_block(kind, z_next, Omega, b, items, 0, dimension(kind, Omega, items), phi_next)
     best = dot(phi_next, W[0])
@@ -40,6 +42,7 @@ def replay_step(kind, Omega, b, items, S, A, R, discount, S_next, u, size, eta, 
 
     X (B, R) is scratch space for the features of s, which are used twice; those of s' are used once, block by block.
     """
+    keep_apart()
     rows = draw_rows(u, size)
     B, actions = rows.shape[0], W.shape[0]
     per = 2 if kind == COMPLEX else 1
@@ -84,6 +87,7 @@ def stored_step(
     computed into phi (R,), unless the discount is zero. W_target values only the action that W chose; it is also passed
     as (N_target, unit_target), the result of `round_weights`.
     """
+    keep_apart()
     rows = draw_rows(u, size)
     B, (actions, width) = rows.shape[0], W.shape
     # Rows are taken four at a time; the extra place at the end is for those that complete the last four.

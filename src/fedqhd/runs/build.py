@@ -36,6 +36,8 @@ class World(NamedTuple):
     """The parameters in which the environment of each client differs from the nominal one."""
     members: list[Participant]
     """What the server knows of each client."""
+    loop: str = ""
+    """Where clients of this process play their episodes: "compiled", "python", or "compiled, python" if they differ."""
 
     @property
     def scaler(self) -> StateScaler:
@@ -113,7 +115,7 @@ def make_client(c: Config, client: int, public: Public) -> LocalClient:
     keep = -(-c.anchors // c.clients) if c.get("anchor_source") == "visited" else 0
     return LocalClient(
         client, method.agent(client, public), envs, public.scaler, gamma=c.gamma, seed=c.seed,
-        weight=share_of(c, client), keep_states=keep,
+        weight=share_of(c, client), keep_states=keep, loop=c.get("loop", "auto"),
     )  # fmt: skip
 
 
@@ -141,10 +143,14 @@ def build(c: Config) -> tuple[list[LocalClient], World]:
     clients = [make_client(c, i, public) for i in indices]
     members = [member(client) for client in clients]
     federation = make_federation(c, Terms.of(members), public)
-    return clients, World(public, federation, dynamics, members)
+    loop = ", ".join(sorted({client.loop for client in clients}))
+    return clients, World(public, federation, dynamics, members, loop)
 
 
-def warm_up(c: Config) -> None:
-    """Compile the kernels that this run uses, or load them from their cache, before time is measured."""
-    for learner in method_of(c).learners(c.values):
-        learner.warm_up(c)
+def warm_up(c: Config, clients: Sequence[LocalClient]) -> None:
+    """Compile the kernels that these clients use, or load them from their cache, before time is measured."""
+    if any(client.loop == "python" for client in clients):
+        for learner in method_of(c).learners(c.values):
+            learner.warm_up(c)
+    for client in {type(client.agent): client for client in clients}.values():
+        client.warm_up()

@@ -15,6 +15,7 @@ from fedqhd.runs import checkpoint, exchange, metrics, rounds_log
 from fedqhd.runs.callback import EVALUATIONS, STOPPED
 from fedqhd.runs.config import code_names, load_config
 from fedqhd.runs.outcome import BEST
+from fedqhd.runs.settings import NEUTRAL
 
 DERIVED = ("curves.png", "play.gif", "gap.json", "gap.png")
 """Files that are made from the results of a finished run."""
@@ -35,11 +36,8 @@ def describe_interruption(config: Config) -> str:
 
 
 def identity(config: Config) -> str:
-    """Return a hash of all settings but the folder, the engine, the callbacks and the number of episodes.
-
-    Those do not affect what a run has computed up to a round.
-    """
-    same = config.replace(out="", engine="auto", callbacks=(), episodes=1)
+    """Return a hash of all settings that affect what a run has computed up to a round."""
+    same = config.replace(out="", engine="auto", callbacks=(), episodes=1).without("loop")
     return f"{zlib.crc32(same.to_toml().encode()):08x}"
 
 
@@ -57,7 +55,7 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
         before = load_config(held, code_names(config.values)).values
         for name, new in config.values.items():
             old = before.get(name, new)
-            if old != new and name not in ("out", "engine", "callbacks"):
+            if old != new and name not in NEUTRAL:
                 raise FedQHDError(f"{name}={new!r} differs from the run to resume, which has {old!r}: leave it out")
         return
     if folder.exists() and not folder.is_dir():

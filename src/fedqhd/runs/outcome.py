@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedqhd._version import __version__
-from fedqhd.agents.client import SPLIT, LocalClient
+from fedqhd.agents.client import LocalClient
+from fedqhd.agents.loops import SPLIT
 from fedqhd.agents.policy import Policy, greedy_returns, model_path
 from fedqhd.core.config import Config
 from fedqhd.core.engine import Trial
@@ -134,18 +136,20 @@ def measure(c: Config, scaler: StateScaler, client: LocalClient, trial: Trial) -
     if trial.keep:
         policy.save(model_path(c.folder / BEST, client.index))
     sites = enumerate(client.envs, start=client.index)
-    return np.array([greedy_returns(policy, env, trial.episodes, trial.seed, i, "trial") for i, env in sites])
+    played = partial(greedy_returns, policy, purpose="trial", loop=c.get("loop", "auto"))
+    return np.array([played(env, trial.episodes, trial.seed, i) for i, env in sites])
 
 
 def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
     """Save a client's model and evaluate its greedy policy."""
     policy = policy_of(c, scaler, client)
     policy.save(model_path(c.folder, client.index))
+    played = partial(greedy_returns, policy, loop=c.get("loop", "auto"))
     greedy, nominal = [], []
     for site, env in enumerate(client.envs, start=client.index):
-        greedy.append(greedy_returns(policy, env, c.eval_episodes, c.seed, site).mean())
+        greedy.append(played(env, c.eval_episodes, c.seed, site).mean())
         if c.dynamics:
-            nominal.append(greedy_returns(policy, policy.make_env(), c.eval_episodes, c.seed, site).mean())
+            nominal.append(played(policy.make_env(), c.eval_episodes, c.seed, site).mean())
     alarms = getattr(client.agent, "alarms", None)  # only learners that undo fits have it
     return Outcome(greedy, nominal, client.agent.updates, alarms)
 
@@ -184,6 +188,7 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "split_seconds": {name: seconds[name] for name in (*SPLIT, "logging")},
         "bytes_up_per_round": totals["bytes_up"] / totals["rounds"],
         "bytes_down_per_round": totals["bytes_down"] / totals["rounds"],
+        **({"loop": world.loop} if world.loop else {}),
         "features": stored_as(c),
         "feature_bytes": all_feature_bytes(c),
         "agents": len(outcomes),

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from fedqhd.agents.client import SPLIT, LocalClient
+from fedqhd.agents.client import LocalClient
+from fedqhd.agents.loops import SPLIT
 from fedqhd.core import alive, trust
 from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine
@@ -58,7 +59,7 @@ def train(
     # The bits of a matrix product depend on the number of BLAS threads, and one thread is as fast at these sizes.
     with threadpool_limits(1):
         clients, world = build(config)
-        warm_up(config)
+        warm_up(config, clients)
         server = make_server(config, world.members, world.public)
         engine = make_engine(config, clients, world, server, training.tell_episode)
         try:

@@ -11,6 +11,9 @@ from fedqhd.core.settings import setting as define  # one of the settings is cal
 from fedqhd.federation.method import METHODS
 
 ENGINES = ("auto", "local", "process", "flower")
+LOOPS = ("auto", "python", "compiled")
+NEUTRAL = ("out", "engine", "loop", "callbacks")
+"""Settings that have no effect on what a run computes."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class RunSettings(Settings):
         "where clients run: in this process, in one process per core, or in Flower's simulation; the results are the "
         "same",
         choices=ENGINES,
+    )
+    loop: str = define(
+        "auto",
+        "how episodes are played: step by step in Python, or whole in a compiled kernel, which auto chooses where it "
+        "can; the results are the same",
+        choices=LOOPS,
     )
     callbacks: tuple[str, ...] = define(
         (), "callbacks with their arguments, such as evaluate:every=2 or module:Class; see docs/callbacks.md",

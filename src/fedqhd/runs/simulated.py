@@ -22,8 +22,7 @@ from fedqhd.runs.private import secure_range
 
 @lru_cache(maxsize=1)
 def public_of(c: Config) -> Public:
-    """Make what all clients share, once per process of the simulation, and compile the kernels of the process."""
-    warm_up(c)
+    """Make what all clients share, once per process of the simulation."""
     return make_public(c)
 
 
@@ -31,6 +30,7 @@ def open_site(c: Config, folder: Path, context: Context, greeting: Mapping[str, 
     """Make the client of a simulated node, the same as on any other engine."""
     index, public = int(context.node_config["partition-id"]), public_of(c)
     client = make_client(c, index, public)
+    warm_up(c, [client])
     return Site(
         client, member(client), public.fingerprint(), partial(make_federation, c, public=public),
         client_folder(folder, index), partial(measure, c, public.scaler), uplink=c.get("uplink", "full"),

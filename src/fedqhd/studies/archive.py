@@ -31,7 +31,7 @@ COMPACT = (",", ":")
 
 def settings_of(config: Config) -> dict[str, Any]:
     """Return all settings on which the outcome of a run depends, except its seed, as JSON values."""
-    every = {k: v for k, v in config.values.items() if k not in ("seed", "engine", "out")}
+    every = {k: v for k, v in config.values.items() if k not in ("seed", "engine", "loop", "out")}
     return json.loads(json.dumps(every))
 
 

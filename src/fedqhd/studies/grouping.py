@@ -14,10 +14,11 @@ from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array
 from fedqhd.runs.config import load_config
 from fedqhd.runs.outcome import final_returns, smooth
+from fedqhd.runs.settings import NEUTRAL
 from fedqhd.studies.pool import Job
 from fedqhd.studies.study import Run, finished
 
-NEUTRAL = ("seed", "out", "engine", "callbacks", "keep")
+VARIED = ("seed", "keep", *NEUTRAL)
 """Settings in which the runs of a group may differ: all but the seed have no effect on the results."""
 MAIN = ("method", "setting", "learner")
 """Settings whose values speak for themselves in the name of a group. They are looked at first."""
@@ -84,7 +85,7 @@ def settings_of(run: Run, names: Iterable[str]) -> tuple[Any, ...]:
 def names_of(runs: Sequence[Run]) -> list[str]:
     """Return the names of all settings that affect these runs, in the order in which differences are looked for."""
     every = dict.fromkeys(name for run in runs for name in run.job.config.values)
-    return [name for name in dict.fromkeys([*MAIN, *every]) if name in every and name not in (*NEUTRAL, "env")]
+    return [name for name in dict.fromkeys([*MAIN, *every]) if name in every and name not in (*VARIED, "env")]
 
 
 def differing(runs: Sequence[Run]) -> list[str]:

@@ -140,6 +140,22 @@ class LeastSquaresQHD(QHD):
             self._q += self.settings.bonus * (self.high - self.low) * share
         return self._finite(kernels.greedy(self._q, u_action), s)
 
+    def in_kernel(self) -> Any:
+        if not self.encoder.fused or self.settings.explore != "epsilon":
+            return None
+        m = self.memory
+        if m.make_room():
+            self.normal.reset()
+        columns = m.s, m.a, m.r, m.discount, m.first, m.X, m.scale
+        counts = np.array([m.size, len(self._rewards) > 0, 0, 0])
+        return kernels.Fitted(self._encoded(), *columns, counts, np.empty((kernels.MANY, 2)))
+
+    def played(self, record: Any, actions: int, z: Array) -> None:
+        self.memory.size = int(record.counts[0])
+        self._rewards += map(tuple, record.rewards[:actions].tolist())
+        self._awaited = z.copy() if self._rewards[-1][1] else None
+        self._new += actions
+
     def observe(self, t: Transition) -> None:
         if t.s is not self._awaited and (self._awaited is None or not np.array_equal(t.s, self._awaited)):
             self._close()

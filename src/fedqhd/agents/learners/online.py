@@ -10,7 +10,7 @@ import numpy as np
 from fedqhd import kernels
 from fedqhd.agents.qhd import SteppingQHD
 from fedqhd.agents.settings import Compilation, Exploration, StepSize
-from fedqhd.core.protocols import Transition
+from fedqhd.core.protocols import Array, Transition
 
 
 @dataclass(frozen=True)
@@ -38,3 +38,9 @@ class OnlineQHD(SteppingQHD):
         # Phi(s') becomes Phi(s) in the next step.
         last.phi, self._phi_next = self._phi_next, last.phi
         last.state[:] = t.s_next
+
+    def in_kernel(self) -> Any:
+        return kernels.Online(self._encoded(), self._phi_next, self.eta) if self.encoder.fused else None
+
+    def played(self, record: Any, actions: int, z: Array) -> None:
+        self.updates += actions

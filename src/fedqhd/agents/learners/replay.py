@@ -60,6 +60,7 @@ class ReplayQHD(SteppingQHD):
         # Scratch space for the features of a minibatch, used if the memory stores none.
         rows = c.batch_size if self.stored == "recompute" else 0
         self._batch: Array = np.zeros((rows, len(self._last.phi)), np.float32)
+        self._u = np.zeros(c.batch_size)
         self.sync_target()
 
     def observe(self, t: Transition) -> None:
@@ -83,6 +84,19 @@ class ReplayQHD(SteppingQHD):
                 self._unit_target, self._phi_next,
             )  # fmt: skip
         self._learned(delta, t)
+
+    def in_kernel(self) -> Any:
+        if not self.encoder.fused:
+            return None
+        m, c = self.memory, self.settings
+        shared = self._encoded(), m.ring(), m.counts(self._steps), self._u, c.update_every, self.eta, self._target_rows
+        if self.stored == "recompute":
+            return kernels.Recomputed(*shared, self._batch)
+        return kernels.Stored(*shared, self._N_target, self._unit_target, self._phi_next)
+
+    def played(self, record: Any, actions: int, z: Array) -> None:
+        self._steps, updates = self.memory.take(record.counts)
+        self.updates += updates
 
     def _plain_step(self, rows: Array) -> float:
         """Take the same step in numpy, for features that no kernel can compute."""

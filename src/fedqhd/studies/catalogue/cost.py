@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedqhd.agents.loops import SPLIT
 from fedqhd.runs.outcome import episodes_to_goal
 from fedqhd.runs.rounds_log import cpu_seconds_until
 from fedqhd.studies import paper
@@ -62,7 +63,8 @@ class Cost(MainCells):
                 if not runs:
                     continue
                 summaries = [run.summary for run in runs]
-                split = mean(*summaries[0]["split_seconds"], rows=[s["split_seconds"] for s in summaries])
+                splits = [dict.fromkeys((*SPLIT, "logging"), 0.0) | s["split_seconds"] for s in summaries]
+                split = mean(*splits[0], rows=splits)
                 rows.append({
                     "preset": preset, **cell_settings(cell), "seeds": len(runs),
                     **mean("cpu_seconds", "wall_seconds", rows=summaries), "split_seconds": split,
@@ -75,15 +77,16 @@ class Cost(MainCells):
         rows = sorted(
             select(rows, preset="tuned"), key=lambda r: CELLS.index(Cell(r["method"], r["env"], r["setting"]))
         )
+        shown = [k for k in SPLIT if any(r["split_seconds"].get(k) for r in rows)]
         body = []
         for r in rows:
             split = r["split_seconds"]
             total = sum(split.values()) or 1.0
-            shares = [f"{split[k] / total:.0%}" for k in ("environment", "acting", "learning", "federation")]
+            shares = [f"{split.get(k, 0.0) / total:.0%}" for k in shown]
             sizes = [f"{r[k] / 1024:,.1f}" for k in ("bytes_up_per_round", "bytes_down_per_round")]
             label = self.marked(f"{r['env']}, {r['setting']}, {name(r['method'])}", r)
             body.append([label, f"{r['cpu_seconds']:.0f}", *shares, *sizes])
-        heads = ["", "CPU s", "environment", "acting", "learning", "federation", "KiB up a round", "KiB down"]
+        heads = ["", "CPU s", *shown, "KiB up a round", "KiB down"]
         return [
             "## Where the time goes", "", "Preset `tuned`, mean of seeds; all clients together.", "",
             *markdown(heads, body), "", *until_table(rows),

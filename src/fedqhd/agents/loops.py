@@ -1,0 +1,172 @@
+"""The two loops that play a training episode, in Python and in a kernel. Both give the same bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedqhd import kernels
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Agent, Array, Transition
+from fedqhd.envs.adapt import Env
+from fedqhd.envs.compiled import NotCompiled, Twin
+from fedqhd.envs.scaling import StateScaler
+
+SPLIT = ("environment", "acting", "learning", "federation", "episodes")
+"""The activities into which the time of a client is split. `episodes` are those that a kernel played, in which the
+environment, acting and learning cannot be told apart."""
+
+Visit = Callable[[Array], None]
+"""Called with each scaled state in which an action was taken."""
+
+
+class Played(NamedTuple):
+    """What an episode came to."""
+
+    ret: float
+    """The sum of its rewards."""
+    length: int
+    """Its length in steps of the environment."""
+    seconds: dict[str, float]
+    """The time spent by activity."""
+
+
+def check_reward(r: float, length: int) -> None:
+    """Raise FedQHDError unless a reward is finite."""
+    if not math.isfinite(r):
+        raise FedQHDError(f"step {length} of the environment returned the reward {r}: it must be finite")
+
+
+def play_in_python(
+    agent: Agent, env: Env, state: Array, scaler: StateScaler, gamma: float, visit: Visit | None
+) -> Played:
+    """Play an episode that has been reset to a raw state, one step after the other.
+
+    Args:
+        agent: The agent that acts and learns.
+        env: The environment.
+        state: Its state.
+        scaler: The scaling of states.
+        gamma: The discount factor.
+        visit: Called with each state in which an action was taken.
+    """
+    environment = acting = learning = total = 0.0
+    length, done, s = 0, False, scaler(state)
+    while not done:
+        start = perf_counter()
+        a = agent.act(s)
+        acted = perf_counter()
+        state, reward, terminated, truncated, info = env.step(a)
+        r = float(reward)
+        s_next = scaler(state)
+        stepped = perf_counter()
+        check_reward(r, length)
+        # After termination there are no more rewards; truncation only cuts the episode off, so it bootstraps.
+        agent.observe(Transition(s, a, r, 0.0 if terminated else gamma, s_next))
+        if visit:
+            visit(s)
+        learned = perf_counter()
+        acting += acted - start
+        environment += stepped - acted
+        learning += learned - stepped
+        total += r
+        # An environment of the user may count in numbers of numpy, which files cannot hold.
+        length += int(info.get("env_steps", 1))
+        done = terminated or truncated
+        s = s_next
+    return Played(total, length, {"environment": environment, "acting": acting, "learning": learning})
+
+
+def play_in_kernel(
+    agent: Any, twin: Twin, state: Array, scaler: StateScaler, gamma: float, visit: Visit | None
+) -> Played:
+    """Play an episode in a kernel, at most `kernels.MANY` actions at a time; the arguments are those of the other loop.
+
+    The environment of `twin` must have been reset.
+    """
+    start = perf_counter()
+    world, z = twin.world(), scaler(state)
+    z_next = np.empty_like(z)
+    visited = np.empty((kernels.MANY if visit else 0, len(z)), np.float32)
+    status, length, total = kernels.PLAYING, 0, 0.0
+    while status == kernels.PLAYING:
+        record = agent.in_kernel()
+        status, actions, length, total, a, r, delta = kernels.play(
+            world, record, agent.epsilon, gamma, z, z_next, visited, kernels.MANY, length, total
+        )
+        agent.played(record, actions, z)
+        if visit:
+            for s in visited[:actions]:
+                visit(s)
+        if status == kernels.BAD_REWARD:
+            check_reward(r, length)
+        elif status in (kernels.BAD_ACTION, kernels.BAD_STEP):
+            agent.failed(status == kernels.BAD_ACTION, z, a, r, delta)
+    return Played(total, length, {"episodes": perf_counter() - start})
+
+
+def greedy_in_kernel(model: Any, twin: Twin, z: Array) -> float:
+    """Play a greedy episode from the scaled state z in a kernel and return its return."""
+    world, record, z_next, nowhere = (
+        twin.world(),
+        model.in_kernel(),
+        np.empty_like(z),
+        np.empty((0, len(z)), np.float32),
+    )
+    status, length, total = kernels.PLAYING, 0, 0.0
+    while status == kernels.PLAYING:
+        status, _, length, total, _, r, _ = kernels.play(
+            world, record, 0.0, 0.0, z, z_next, nowhere, kernels.MANY, length, total
+        )
+    check_reward(r, length)
+    return total
+
+
+def warm_up(agent: Any, twin: Twin, gamma: float) -> None:
+    """Compile the kernel for `play_in_kernel`, or load it from its cache, by playing no action."""
+    z = np.zeros(twin.n, np.float32)
+    none = np.empty((0, twin.n), np.float32)
+    kernels.play(twin.world(), agent.in_kernel(), agent.epsilon, gamma, z, z.copy(), none, 0, 0, 0.0)
+
+
+def plays_in_kernel(player: Any) -> bool:
+    """Return whether a kernel can play an agent or a model.
+
+    It must have a record for it, and the methods of the class that defines the record: a subclass that acts or learns
+    in another way is played in Python.
+    """
+    record = getattr(player, "in_kernel", lambda: None)()
+    methods = [name for name in ("act", "observe", "q") if hasattr(player, name)]
+    if record is None or set(methods) & vars(player).keys():
+        return False
+    home = {name: next(c for c in type(player).__mro__ if name in vars(c)) for name in ("in_kernel", *methods)}
+    return all(issubclass(home["in_kernel"], home[name]) for name in methods)
+
+
+def twin_for(player: Any, env: Env, scaler: StateScaler, loop: str = "auto") -> Twin | None:
+    """Return the compiled environment in which a kernel can play an agent or a model, or None to play in Python.
+
+    Args:
+        player: The agent or the model.
+        env: The environment.
+        scaler: The scaling of states.
+        loop: "python" or "compiled" for where to play; "auto" prefers a kernel.
+
+    Raises:
+        NotCompiled: If loop is "compiled" and no kernel can play.
+    """
+    if loop == "python":
+        return None
+    try:
+        twin = Twin(env, scaler)
+        if not plays_in_kernel(player):
+            raise NotCompiled(f"no kernel plays {type(player).__name__} with these settings")
+    except NotCompiled as reason:
+        if loop == "compiled":
+            raise NotCompiled(f"loop=compiled is not possible: {reason}; leave it out or give loop=python") from None
+        return None
+    return twin
