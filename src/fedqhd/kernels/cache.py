@@ -84,13 +84,17 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """
     if function is None:
         return partial(jit, **options)
-    compiled = njit(function, **{"fastmath": FAST, "nogil": True, **options})
+    compiled = njit(function, **{"fastmath": FAST, "nogil": True, "_nrt": True, **options})
     if is_jitted(compiled):
         compiled._cache = _PackageCache(function)  # type: ignore[attr-defined]
     return compiled
 
 
-exact = partial(jit, fastmath=False, error_model="numpy")
+UNCOUNTED: Any = {"_nrt": False}
+"""Options of functions that do not count references to arrays, which would take longer than a step of an episode. They
+cannot allocate or return arrays; the functions that they call can, since `jit` sets the option for each of its own."""
+
+exact = partial(jit, fastmath=False, error_model="numpy", **UNCOUNTED)
 """Compile a kernel whose operations are done as they are written, with the bits that Python would give."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedqhd.kernels.cache import exact
 from fedqhd.kernels.calls import call_step
+from fedqhd.kernels.memory import copy_to
 from fedqhd.kernels.players import choose, has_room, learn
 
 MANY = 512
@@ -100,10 +101,10 @@ def play(world, agent, epsilon, gamma, z, z_next, visited, many, elapsed, total)
         if not np.isfinite(delta):
             return BAD_STEP, t + 1, elapsed, total, a, r, delta
         if visited.shape[0]:
-            visited[t] = z
+            copy_to(z, visited[t])
         total += r
         elapsed += steps
-        z[:] = z_next
+        copy_to(z_next, z)
         if terminated or elapsed >= world.limit:
             return ENDED, t + 1, elapsed, total, a, r, delta
     return PLAYING, many, elapsed, total, a, r, delta

@@ -35,6 +35,13 @@ def put_transition(S, A, R, D, S_next, joined, i, any_before, s, a, r, discount,
 
 
 @jit
+def copy_to(x, out):
+    """Copy x to out. A kernel without reference counts cannot use `out[:] = x`."""
+    for j in range(x.shape[0]):
+        out[j] = x[j]
+
+
+@jit
 def draw_rows(u, size):
     """Return a row below `size` for each u in [0, 1)."""
     return (u * size).astype(np.intp)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from numba.extending import overload
 
 from fedqhd.kernels.actions import act, argmax, q_batch
+from fedqhd.kernels.cache import UNCOUNTED
 from fedqhd.kernels.calls import draw
-from fedqhd.kernels.memory import put_transition, store_features
+from fedqhd.kernels.memory import copy_to, put_transition, store_features
 from fedqhd.kernels.td import online_step, replay_step, stored_step
 
 SIZE, AT, STEPS, UPDATES = range(4)
@@ -124,14 +125,14 @@ def learn(agent, z, a, r, discount, z_next):
     """Learn from a transition and return the TD error, or 0 if there is none."""
 
 
-@overload(has_room)
+@overload(has_room, jit_options=UNCOUNTED)
 def _has_room(agent):
     if agent.instance_class is Fitted:
         return lambda agent: agent.counts[SIZE] < len(agent.a)
     return lambda agent: True
 
 
-@overload(choose)
+@overload(choose, jit_options=UNCOUNTED)
 def _choose(agent, z, epsilon):
     if agent.instance_class is Greedy:
         return _choose_greedy
@@ -152,7 +153,7 @@ def _choose_epsilon_greedy(agent, z, epsilon):
     )
 
 
-@overload(learn)
+@overload(learn, jit_options=UNCOUNTED)
 def _learn(agent, z, a, r, discount, z_next):
     return _LEARN[agent.instance_class]
 
@@ -167,8 +168,8 @@ def _learn_online(agent, z, a, r, discount, z_next):
         own.kind, own.Omega, own.b, own.items, z, a, r, discount, z_next, agent.eta, own.cached, own.phi,
         agent.phi_next, own.W,
     )  # fmt: skip
-    own.phi[:] = agent.phi_next  # Phi(s') becomes Phi(s) in the next step
-    own.cached[:] = z_next
+    copy_to(agent.phi_next, own.phi)  # Phi(s') becomes Phi(s) in the next step
+    copy_to(z_next, own.cached)
     return delta
 
 
@@ -203,7 +204,7 @@ def _learn_recomputed(agent, z, a, r, discount, z_next):
 
 def _learn_fitted(agent, z, a, r, discount, z_next):
     own, row, step = agent.own, agent.counts[SIZE], agent.counts[STEPS]
-    agent.s[row] = z
+    copy_to(z, agent.s[row])
     agent.a[row], agent.r[row], agent.discount[row] = a, r, discount
     agent.first[row] = agent.counts[AT] == 0
     store_features(own.kind, own.Omega, own.b, own.items, z, own.cached, own.phi, agent.scale, agent.X, row)
@@ -225,7 +226,7 @@ def _due(agent, row):
     """Count a transition in row `row` of a ring; if an update is due, count that too and draw its minibatch."""
 
 
-@overload(_due)
+@overload(_due, jit_options=UNCOUNTED)
 def _due_in_kernel(agent, row):
     def due(agent, row):
         counts, B, own = agent.counts, len(agent.u), agent.own
