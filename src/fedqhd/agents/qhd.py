@@ -60,8 +60,13 @@ class QHD(Learner, ABC):
 
     @classmethod
     def make(cls, c: Config, client: int, public: Public, pooled: bool = False, **options: Any) -> Agent:
-        encoder = encoder_of(c, client, public.fit_states, pooled)
-        settings = cls.settings_for(c, encoder, public.measure_states)
+        def draw() -> tuple[BaseEncoder, Any]:
+            encoder = encoder_of(c, client, public.fit_states, pooled)
+            return encoder, cls.settings_for(c, encoder, public.measure_states)
+
+        # Clients with one encoder share it, which saves memory and time where there are thousands of them.
+        one = c.setting == "homogeneous" and not pooled
+        encoder, settings = public.once((cls, c), draw) if one else draw()
         return cls(encoder, public.actions, settings, rng.generator(c.seed, client, "agent"), **options)
 
     @classmethod

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
 from fedqhd.envs.rollouts import random_states
 from fedqhd.envs.scaling import StateScaler, make_scaler
+
+T = TypeVar("T")
 
 MEASURE_STATES = 500
 FIT_STATES = 2000
@@ -36,6 +39,17 @@ class Public(NamedTuple):
     """Number of actions, or of the numbers that a continuous action consists of."""
     bounds: Array | None = None
     """The lowest and the highest continuous action, (2, actions); None if actions are discrete."""
+
+    shared: dict[Any, Any] | None = None
+    """What clients in one process share besides; see `once`."""
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what `make` returned when it was first called for this key, or call it."""
+        if self.shared is None:
+            return make()
+        if key not in self.shared:
+            self.shared[key] = make()
+        return self.shared[key]
 
     @property
     def n(self) -> int:
@@ -86,6 +100,6 @@ def make_public(c: Config) -> Public:
     steps = min(MEASURE_STATES, c.rollout_steps)
     measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
     actions, bounds = actions_of(env)
-    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions, bounds)
+    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions, bounds, {})
     env.close()
     return public
