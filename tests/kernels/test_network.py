@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from fedqhd import kernels
-from fedqhd.agents.learners.dqn import initial, layers_of
+from fedqhd.agents.learners.dqn import DQN, DQNSettings, initial, layers_of
+from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Transition
 from fedqhd.kernels.matrices import LANES, multiply
 
 # Sums of up to 130 products in float32, each of order one, carry errors of about 1e-6.
@@ -157,3 +159,30 @@ def test_a_gradient_that_is_not_finite_changes_nothing(where, rng):
     assert not np.isfinite(step(p))
     for name, x in zip(names, before, strict=True):
         np.testing.assert_array_equal(getattr(p, name), x)
+
+
+def agent(**settings):
+    rng = np.random.default_rng
+    return DQN(2, 3, (16, 16), DQNSettings(batch_size=4, learning_starts=4, **settings), rng(0), rng(1))
+
+
+def test_an_agent_says_that_it_diverged():
+    dqn, s = agent(), np.ones(2, np.float32)
+    before = dqn._theta.copy()
+    for r in (1.0, 1.0, np.nan):
+        dqn.observe(Transition(s, 1, r, 0.9, s))
+    with pytest.raises(FedQHDError, match=r"the gradient became nan: lr=0\.001 is likely too large"):
+        dqn.observe(Transition(s, 1, np.nan, 0.9, s))
+    assert dqn.updates == 0
+    np.testing.assert_array_equal(dqn._theta, before)
+
+
+def test_a_saved_memory_with_an_action_that_does_not_exist_is_refused():
+    dqn, s = agent(), np.ones(2, np.float32)
+    for a in (0, 2):
+        dqn.observe(Transition(s, a, 1.0, 0.9, s))
+    state = dqn.state()
+    agent().restore(state)
+    state["memory.a"] = state["memory.a"] + 1
+    with pytest.raises(FedQHDError, match="its memory has actions from 1 to 3, and there are 3"):
+        agent().restore(state)

@@ -36,7 +36,6 @@ from typing import Any
 _HOME = {
     "acrobot": "control",
     "act": "actions",
-    "adam": "optimiser",
     "add_products": "least_squares",
     "BAD_ACTION": "episode",
     "BAD_REWARD": "episode",
