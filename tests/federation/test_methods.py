@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from conftest import by_hand, live, tiny
 from fedqhd.agents import ReplayQHD
-from fedqhd.agents.learners.dqn import DQN, DQNSettings
+from fedqhd.agents.learners.dqn import DQN, DQNSettings, layers_of
 from fedqhd.agents.model import MLP
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
@@ -212,7 +212,7 @@ def td_loss(agent, params, rows):
     memory = agent.memory
     batch = (memory.s, memory.a, memory.r, memory.discount, memory.s_next)
     s, a, r, discount, s_next = (torch.from_numpy(x[rows]) for x in batch)
-    target = [torch.from_numpy(x.copy()) for x in agent._target_layers]
+    target = [torch.from_numpy(x.copy()) for x in layers_of(agent._target, agent.sizes)]
     with torch.no_grad():
         best = network(params, s_next).argmax(1, keepdim=True)
         y = r + discount * network(target, s_next).gather(1, best)[:, 0]
@@ -235,7 +235,7 @@ def test_dqn_steps_are_pytorchs():
         td_loss(agent, params, agent.memory.sample(32, draws)).backward()
         adam.step()
         agent._update()
-        for ours, theirs in zip(agent._gradients, params, strict=True):
+        for ours, theirs in zip(layers_of(agent._gradient, agent.sizes), params, strict=True):
             np.testing.assert_allclose(ours, theirs.grad.numpy(), atol=2e-6)
         for ours, theirs in zip(agent._layers, params, strict=True):
             np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=2e-5)
@@ -254,7 +254,7 @@ def test_dqn_distils_along_pytorchs_gradient(loss):
         F.mse_loss(q, teacher).backward()
     else:
         F.kl_div(F.log_softmax(q / 0.7, 1), F.softmax(teacher / 0.7, 1), reduction="batchmean").backward()
-    for ours, theirs in zip(agent._gradients, params, strict=True):
+    for ours, theirs in zip(layers_of(agent._gradient, agent.sizes), params, strict=True):
         np.testing.assert_allclose(ours, theirs.grad.numpy(), atol=1e-6)
 
 

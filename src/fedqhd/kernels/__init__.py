@@ -6,21 +6,23 @@
     encode         features of a state, of a batch, of a block of components
     products       dot products of features and weights, sums of features
     integers       the same for features in int8
+    matrices       products of small matrices
     actions        values of states, greedy and epsilon-greedy actions
     steps          steps of a user's own environment
     memory         storing and drawing rows of a memory of transitions
     td             steps of TD learning: online, replay, replay of stored features
     least_squares  targets and sums of a sweep of least squares
     optimiser      Adam
+    network        values, gradient and steps of the network of a DQN
     control        steps of Gymnasium's classic control tasks, with Gymnasium's bits
     calls          calls to functions by their address: steps of environments, random numbers
     players        agents as records of arrays, and how they act and learn in a kernel
     episode        whole episodes: acting, stepping the environment and learning
 
-Tests compare every kernel with an implementation in plain numpy (`Encoder.__call__` and the functions of
-`agents/td.py`). The kernels work in float32 and agree with numpy to about 1e-5. Where features are stored as int8,
-weights are rounded as well, to multiples of 1/4095 of the largest, but only for the computation of values. `cosines`,
-which `Encoder.__call__` uses itself, works in float64 and agrees with numpy to 1e-14.
+Tests compare every kernel with an implementation in plain numpy (`Encoder.__call__`, the functions of `agents/td.py`,
+and for networks those of the tests themselves). The kernels work in float32 and agree with numpy to about 1e-5. Where
+features are stored as int8, weights are rounded as well, to multiples of 1/4095 of the largest, but only for the
+computation of values. `cosines`, which `Encoder.__call__` uses itself, works in float64 and agrees with numpy to 1e-14.
 
 Features are computed in blocks of `BLOCK` components, so that a block stays in the first-level cache until it is used
 and no (B, D) array of features is needed.
@@ -34,7 +36,6 @@ from typing import Any
 _HOME = {
     "acrobot": "control",
     "act": "actions",
-    "adam": "optimiser",
     "add_products": "least_squares",
     "BAD_ACTION": "episode",
     "BAD_REWARD": "episode",
@@ -55,6 +56,11 @@ _HOME = {
     "greedy": "actions",
     "MANY": "episode",
     "mountain_car": "control",
+    "network_descend": "network",
+    "network_forward": "network",
+    "network_scratch": "network",
+    "network_step": "network",
+    "network_values": "network",
     "Online": "players",
     "online_step": "td",
     "play": "episode",

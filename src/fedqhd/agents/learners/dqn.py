@@ -1,7 +1,8 @@
 """DQN with double Q-learning, Huber loss, Adam and a target network.
 
-For so small a network, most of the time would be the overhead of a framework, so the gradient is written by hand. Tests
-compare it and Adam with PyTorch. All parameters are one vector, and the layers are views of it.
+For so small a network, most of the time would be the overhead of a framework, so the gradient is written by hand, in
+`kernels/network.py`. Tests compare it and Adam with PyTorch. All parameters are one vector, and the layers are views of
+it.
 """
 
 from __future__ import annotations
@@ -87,36 +88,6 @@ def initial(sizes: Sequence[int], generator: np.random.Generator) -> Array:
     return np.concatenate(drawn).astype(np.float32)
 
 
-def forward(layers: Sequence[Array], x: Array) -> list[Array]:
-    """Return the input of each layer and the output of the last; all layers but the last are followed by a ReLU."""
-    through = [x]
-    for k in range(0, len(layers), 2):
-        x = x @ layers[k].T
-        x += layers[k + 1]
-        if k < len(layers) - 2:
-            np.maximum(x, 0, out=x)
-        through.append(x)
-    return through
-
-
-def backward(layers: Sequence[Array], through: Sequence[Array], g: Array, gradient: Sequence[Array]) -> None:
-    """Write the gradient with respect to every weight and bias to `gradient`.
-
-    Args:
-        layers: The weights and biases.
-        through: What `forward` returned.
-        g: The gradient with respect to the output (B, A).
-        gradient: Arrays of the shapes of `layers`.
-    """
-    for k in range(len(layers) - 2, -1, -2):
-        x = through[k // 2]
-        np.matmul(g.T, x, out=gradient[k])
-        g.sum(axis=0, out=gradient[k + 1])
-        if k:
-            g = g @ layers[k]
-            g *= x > 0
-
-
 class DQN(Learner):
     """A learner whose Q(s, .) is a network of ReLU layers."""
 
@@ -152,9 +123,10 @@ class DQN(Learner):
         self._theta = initial(self.sizes, init)
         self._target = self._theta.copy()
         self._gradient, self._mean, self._square = (np.zeros_like(self._theta) for _ in range(3))
-        self._layers, self._target_layers, self._gradients = (
-            layers_of(x, self.sizes) for x in (self._theta, self._target, self._gradient)
-        )
+        self._layers = layers_of(self._theta, self.sizes)
+        self._sizes = np.array(self.sizes)
+        self._row = np.zeros(sum(self.sizes), np.float32)
+        self._scratch = kernels.network_scratch(self.sizes, settings.batch_size)
         self._steps = self._episodes = self.updates = 0
         self._held, self._hold_left = 0, 0
         self.memory = Replay(settings.replay_size, n)
@@ -191,6 +163,14 @@ class DQN(Learner):
     def other_step(cls, c: Config) -> dict[str, Any]:
         return {"lr": c.lr / 2}
 
+    @classmethod
+    def warm_up(cls, c: Config) -> None:
+        s, generator = np.zeros(1, np.float32), np.random.default_rng(0)
+        settings = c.part(cls.Settings, batch_size=1, learning_starts=1, update_every=1, fit_steps=1, epsilon_start=0.0)
+        agent = cls(1, 2, (1,), settings, generator, generator)
+        agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))
+        agent.fit_anchors(s[None], np.zeros((1, 2)))
+
     def act(self, s: Array) -> int:
         if self._hold_left > 0:
             self._hold_left -= 1
@@ -199,7 +179,8 @@ class DQN(Learner):
         if u_explore < self.epsilon:
             self._held, self._hold_left = int(u_action * self.sizes[-1]), self.settings.hold - 1
             return self._held
-        a = kernels.greedy(forward(self._layers, s)[-1], u_action)
+        kernels.network_values(self._sizes, self._theta, s, self._row)
+        a = kernels.greedy(self._row[-self.sizes[-1] :], u_action)
         if a < 0:
             raise FedQHDError(f"Q(s, .) is not finite: lr={self.settings.lr} is likely too large")
         return int(a)
@@ -222,24 +203,18 @@ class DQN(Learner):
                 self._update()
 
     def _update(self) -> None:
-        memory, B, huber = self.memory, self.settings.batch_size, self.settings.huber
-        rows = memory.sample(B, self._rng)
-        s_next = memory.s_next[rows]
-        each, a = np.arange(B), memory.a[rows]
-        best = forward(self._layers, s_next)[-1].argmax(1)
-        y = memory.r[rows] + memory.discount[rows] * forward(self._target_layers, s_next)[-1][each, best]
-        through = forward(self._layers, memory.s[rows])
-        g = np.zeros_like(through[-1])
-        g[each, a] = np.clip(through[-1][each, a] - y, -huber, huber) / B
-        self._descend(through, g)
+        m, u = self.memory, self._rng.random(self.settings.batch_size)
+        total = kernels.network_step(
+            self._sizes, self._theta, self._target, self._gradient, self._mean, self._square, *self._scratch,
+            m.s, m.a, m.r, m.discount, m.s_next, u, m.size, self.settings.huber, self._lr, self.updates + 1,
+        )  # fmt: skip
+        self._updated(total)
 
-    def _descend(self, through: Sequence[Array], g: Array) -> None:
-        """Take a step of Adam on the loss whose gradient with respect to the network's output is g."""
-        if not np.isfinite(g.sum()):
-            raise FedQHDError(f"the gradient became {g.sum()}: lr={self.settings.lr} is likely too large")
-        backward(self._layers, through, g, self._gradients)
+    def _updated(self, total: float) -> None:
+        """Count an update; raise if `total`, the sum of its gradient, says that it was not made."""
+        if not np.isfinite(total):
+            raise FedQHDError(f"the gradient became {total}: lr={self.settings.lr} is likely too large")
         self.updates += 1
-        kernels.adam(self._theta, self._gradient, self._mean, self._square, self._lr, self.updates)
 
     def end_episode(self) -> None:
         self._episodes += 1
@@ -264,16 +239,22 @@ class DQN(Learner):
         """
         T = np.float32(self.temperature or 1.0)
         states, teacher = np.asarray(anchors, np.float32), np.asarray(Q, np.float32)
-        B = min(self.settings.fit_batch, len(anchors))
+        B, (n, *_, actions) = min(self.settings.fit_batch, len(anchors)), self.sizes
+        through, slopes, across = kernels.network_scratch(self.sizes, B)
+        q, g = through[-actions:, :B].T, slopes[-actions:, :B].T
         for _ in range(self.settings.fit_steps):
             rows = self._rng.integers(len(anchors), size=B)
-            through = forward(self._layers, states[rows])
-            q, wanted = through[-1], teacher[rows]
+            through[:n, :B], wanted = states[rows].T, teacher[rows]
+            kernels.network_forward(self._sizes, self._theta, through)
             if self.temperature is not None:
-                g = (scipy.special.softmax(q / T, axis=1) - scipy.special.softmax(wanted / T, axis=1)) / (T * B)
+                g[:] = (scipy.special.softmax(q / T, axis=1) - scipy.special.softmax(wanted / T, axis=1)) / (T * B)
             else:
-                g = 2 * (q - wanted) / q.size
-            self._descend(through, g)
+                g[:] = 2 * (q - wanted) / q.size
+            total = kernels.network_descend(
+                self._sizes, self._theta, self._gradient, self._mean, self._square, through, slopes, across,
+                self._lr, self.updates + 1,
+            )  # fmt: skip
+            self._updated(total)
         self.sync_target()
 
     def params(self) -> Payload:
@@ -288,6 +269,10 @@ class DQN(Learner):
         for k, layer in enumerate(self._layers):
             layer[:] = p[f"{k}"]
         self.sync_target()
+
+    def restored(self) -> None:
+        super().restored()
+        self.memory.check_actions(self.sizes[-1])
 
     def fingerprint(self) -> str:
         return f"mlp-{'x'.join(map(str, self.sizes))}"
