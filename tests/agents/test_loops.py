@@ -27,6 +27,9 @@ RUNS = {
     "replay, recomputed": {"learner": "replay", "features": "recompute", "target_every": 2},
     "least squares": {"learner": "least-squares", "replay_size": 120},
     "least squares, precision": {"learner": "least-squares", "weights": "precision", "setting": "heterogeneous"},
+    "network": {"method": "fedavg-dqn", "learning_starts": 20, "batch_size": 8, "widths": [16], "target_steps": 7},
+    "network, held": {"method": "distilled-feddqn", "learning_starts": 20, "widths": [16], "hold": 3,
+                      "target_tau": 0.3, "gradient_steps": 2, "update_every": 3, "setting": "heterogeneous"},
     "visited anchors": {"learner": "online", "setting": "heterogeneous", "anchor_source": "visited"},
     "repeated actions": {"learner": "replay", "env": "MountainCar-v0", "action_repeat": 3},
     "different worlds": {"learner": "online", "dynamics": ["length=0.3:1"]},
@@ -135,7 +138,7 @@ def test_greedy_episodes_have_the_same_returns_in_both_loops(tmp_path):
     train(config)
     policy, env = load_policy(config.folder), make_env("CartPole-v1")
     assert twin_for(policy.model, env, policy.scaler) is not None
-    kernel, python = (greedy_returns(policy, env, 10, 0, 0, loop=loop) for loop in ("compiled", "python"))
+    kernel, python = (greedy_returns(policy, env, 10, 0, 0, compiled=compiled) for compiled in (True, False))
     assert np.array_equal(kernel, python)
     assert len(set(kernel)) > 1  # otherwise all of them might have ended at the time limit
 

@@ -29,8 +29,8 @@ PLAIN = {
     "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")]),
     "PYTHONWARNINGS": "ignore",
 }
-CLOCKS = ("wall_seconds", "cpu_seconds", "split_seconds", "version", "commit")
-"""What of a summary is not the same whenever it is made."""
+CLOCKS = ("wall_seconds", "cpu_seconds", "split_seconds", "loop", "version", "commit")
+"""What of a summary is not the same whenever and however it is made."""
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,19 @@ def test_without_the_stamp_of_the_package_a_stale_kernel_is_loaded(copy, tmp_pat
     assert run(copy, **settings) == COMPILED
     edit_callee(copy)
     assert run(copy, **settings) == LOADED
+
+
+def test_an_index_of_other_sources_is_not_even_read(copy, tmp_path):
+    """It may name a type that has been renamed since; here, it is cut off behind its version."""
+    settings = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    assert run(copy, **settings) == COMPILED
+    (index,) = (tmp_path / "cache").rglob("*values*.nbi")
+    with index.open("rb") as f:
+        pickle.load(f)
+        version = index.read_bytes()[: f.tell()]
+    index.write_bytes(version + b"no pickle")
+    edit_callee(copy)
+    assert run(copy, **settings) == {"Q": [-11.0, 17.0], "hits": 0, "misses": 1}
 
 
 def test_the_folder_is_the_one_that_numba_chooses(copy, tmp_path):

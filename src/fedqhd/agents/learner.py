@@ -105,7 +105,7 @@ class Learner(Stateful):
         return {}
 
     def in_kernel(self) -> Any:
-        """Return this agent as a record of `fedqhd.kernels.players`, with which a kernel plays episodes in its place.
+        """Return this agent as a record of `fedqhd.kernels.records`, with which a kernel plays episodes in its place.
 
         The record shares the agent's arrays. By default there is none, and episodes are played in Python.
         """

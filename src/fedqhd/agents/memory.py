@@ -105,9 +105,9 @@ class Replay(Memory):
         columns = self.s, self.a, self.r, self.discount, self.s_next, self.joined
         return kernels.Ring(*columns, self.X, self.scale)
 
-    def counts(self, steps: int) -> Array:
-        """Return the numbers that a kernel counts on: filled rows, the next row, `steps` of the agent, no updates."""
-        return np.array([self.size, self._at, steps, 0])
+    def counts(self, steps: int, updates: int) -> Array:
+        """Return the numbers that a kernel counts on: filled rows, the next row, steps and updates of the agent."""
+        return np.array([self.size, self._at, steps, updates])
 
     def take(self, counts: Array) -> tuple[int, int]:
         """Take over the numbers of `counts` from a kernel and return the agent's steps and updates."""

@@ -49,7 +49,7 @@ class SavedModel:
         return generator.uniform(low, high, size=(count, self.actions)).astype(np.float32)
 
     def in_kernel(self) -> Any:
-        """Return this model as a record of `fedqhd.kernels.players`, or None if no kernel plays it."""
+        """Return this model as a record of `fedqhd.kernels.records`, or None if no kernel plays it."""
         return None
 
     def arrays(self) -> dict[str, Array]:

@@ -167,7 +167,7 @@ def load_policy(run: str | Path, client: int = 0, trust: bool = False) -> Policy
 
 
 def greedy_returns(
-    policy: Policy, env: Env, episodes: int, seed: int, client: int, purpose: str = "evaluate", loop: str = "auto"
+    policy: Policy, env: Env, episodes: int, seed: int, client: int, purpose: str = "evaluate", compiled: bool = True
 ) -> Array:
     """Return the returns (episodes,) of new greedy episodes, whose seeds differ from those of training.
 
@@ -178,10 +178,10 @@ def greedy_returns(
         seed: The seed of the episodes.
         client: The number of the client, which has episodes of its own.
         purpose: What the episodes are for; each purpose has episodes of its own.
-        loop: Where they are played; see `fedqhd.agents.loops.twin_for`.
+        compiled: Whether a kernel plays them if it can.
     """
     returns = np.zeros(episodes)
-    twin = twin_for(policy.model, env, policy.scaler, loop)
+    twin = twin_for(policy.model, env, policy.scaler) if compiled else None
     for episode in range(episodes):
         obs, _ = env.reset(seed=rng.env_seed(seed, client, purpose, episode))
         if twin is not None:

@@ -16,7 +16,8 @@
     network        values, gradient and steps of the network of a DQN
     control        steps of Gymnasium's classic control tasks, with Gymnasium's bits
     calls          calls to functions by their address: steps of environments, random numbers
-    players        agents as records of arrays, and how they act and learn in a kernel
+    records        agents and models as records of arrays and numbers
+    players        how the agents of records act and learn
     episode        whole episodes: acting, stepping the environment and learning
 
 Tests compare every kernel with an implementation in plain numpy (`Encoder.__call__`, the functions of `agents/td.py`,
@@ -48,11 +49,12 @@ _HOME = {
     "cosines": "fourier",
     "draw_rows": "memory",
     "encode_batch": "encode",
-    "Encoded": "players",
+    "approach": "network",
+    "Encoded": "records",
     "ENDED": "episode",
-    "Fitted": "players",
+    "Fitted": "records",
     "FOURIER": "kinds",
-    "Greedy": "players",
+    "Greedy": "records",
     "greedy": "actions",
     "MANY": "episode",
     "mountain_car": "control",
@@ -61,7 +63,8 @@ _HOME = {
     "network_scratch": "network",
     "network_step": "network",
     "network_values": "network",
-    "Online": "players",
+    "Network": "records",
+    "Online": "records",
     "online_step": "td",
     "play": "episode",
     "PLAYING": "episode",
@@ -69,15 +72,15 @@ _HOME = {
     "put_transition": "memory",
     "q_batch": "actions",
     "REACH": "integers",
-    "Recomputed": "players",
+    "Recomputed": "records",
     "refresh": "encode",
     "replay_step": "td",
-    "Ring": "players",
+    "Ring": "records",
     "round_weights": "integers",
     "step_of": "steps",
     "step_once": "episode",
     "store_features": "memory",
-    "Stored": "players",
+    "Stored": "records",
     "STORED_BLOCK": "products",
     "stored_step": "td",
     "sweep": "least_squares",

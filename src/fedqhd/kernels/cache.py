@@ -20,7 +20,7 @@ from importlib.resources import files
 from typing import Any
 
 from numba import njit
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.caching import FunctionCache
 from numba.core.ccallback import CFunc
 from numba.extending import is_jitted
 
@@ -44,18 +44,6 @@ def _package_stamp() -> bytes:
 _PACKAGE_STAMP = _package_stamp()  # read once per process
 
 
-class _PackageCacheImpl(CompileResultCacheImpl):
-    """The implementation of numba's cache, with a stamp that also covers this package.
-
-    numba's own stamp remains part of it, because a frozen executable has no source files.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        stamp = (self.locator.get_source_stamp(), _PACKAGE_STAMP)
-        self.locator.get_source_stamp = lambda: stamp
-
-
 @cache
 def _announce() -> None:
     """Say, once per process, that kernels are being compiled."""
@@ -63,7 +51,10 @@ def _announce() -> None:
 
 
 class _PackageCache(FunctionCache):
-    _impl_class = _PackageCacheImpl
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        # numba ignores the index of another version without reading on, since it may name types that no longer exist.
+        self._cache_file._version = f"{self._cache_file._version} {_PACKAGE_STAMP.hex()}"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         found = super().load_overload(sig, target_context)

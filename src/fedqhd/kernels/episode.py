@@ -1,6 +1,6 @@
 """Whole episodes in one kernel: acting, stepping the environment, and learning.
 
-An agent is passed as one of the records of `fedqhd.kernels.players`, which also says how it acts and learns. The loop
+An agent is passed as one of the records of `fedqhd.kernels.records`; `players` says how it acts and learns. The loop
 calls the same kernels in the same order as the loop in Python, so that both give the same bits.
 """
 
@@ -73,7 +73,7 @@ def play(world, agent, epsilon, gamma, z, z_next, visited, many, elapsed, total)
 
     Args:
         world: The environment, a `World`.
-        agent: The agent, one of the records of `fedqhd.kernels.players`.
+        agent: The agent, one of the records of `fedqhd.kernels.records`.
         epsilon: The exploration rate.
         gamma: The discount factor.
         z: The scaled state, which is replaced by the last one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedqhd.kernels.actions import argmax
-from fedqhd.kernels.cache import jit
+from fedqhd.kernels.cache import exact, jit
 from fedqhd.kernels.calls import keep_apart
 from fedqhd.kernels.matrices import LANES, multiply
 from fedqhd.kernels.memory import draw_rows
@@ -106,6 +106,14 @@ def _backward(sizes, theta, through, slopes, across, gradient):
             for d in range(m):
                 for i in range(before.shape[1]):
                     before[d, i] = f32(0.0) if X[d, i] == f32(0.0) else before[d, i]
+
+
+@exact
+def approach(target, theta, tau):
+    """Move the target a fraction tau of the way to theta."""
+    keep, move = f32(1 - tau), f32(tau)
+    for d in range(theta.shape[0]):
+        target[d] = keep * target[d] + move * theta[d]
 
 
 @jit

@@ -1,116 +1,21 @@
-"""Agents as records of arrays, and how they act and learn in a kernel.
+"""How the agents of `records` act and learn in a kernel.
 
-A record is what `in_kernel` of a learner or a model returns. For each of them, `choose` and `learn` do what the methods
-`act` and `observe` do, by the same kernels and with the same random numbers.
+For each record, `choose` and `learn` do what the methods `act` and `observe` of its learner do, by the same kernels and
+with the same random numbers.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
+import numpy as np
 from numba.extending import overload
 
-from fedqhd.kernels.actions import act, argmax, q_batch
-from fedqhd.kernels.cache import UNCOUNTED
+from fedqhd.kernels.actions import act, argmax, greedy, q_batch
+from fedqhd.kernels.cache import UNCOUNTED, exact
 from fedqhd.kernels.calls import draw
 from fedqhd.kernels.memory import copy_to, put_transition, store_features
+from fedqhd.kernels.network import approach, network_step, network_values
+from fedqhd.kernels.records import AT, SIZE, STEPS, UPDATES, Fitted, Greedy, Network, Online, Recomputed, Stored
 from fedqhd.kernels.td import online_step, replay_step, stored_step
-
-SIZE, AT, STEPS, UPDATES = range(4)
-"""Places in the array `counts` of a record: filled rows of the memory, its next row, steps, and updates."""
-
-
-class Encoded(NamedTuple):
-    """What every learner with an encoder has: the encoder, the last state and its features, weights and a generator."""
-
-    kind: int
-    Omega: Any
-    b: Any
-    items: Any
-    cached: Any
-    phi: Any
-    W: Any
-    q: Any
-    next_double: int
-    """The address of the function that draws a uniform number; `generator` is that of its argument."""
-    generator: int
-
-
-class Online(NamedTuple):
-    """An agent of the online learner."""
-
-    own: Encoded
-    phi_next: Any
-    eta: float
-
-
-class Ring(NamedTuple):
-    """A `Replay` memory."""
-
-    s: Any
-    a: Any
-    r: Any
-    discount: Any
-    s_next: Any
-    joined: Any
-    X: Any
-    scale: Any
-
-
-class Stored(NamedTuple):
-    """An agent of the replay learner whose memory stores features."""
-
-    own: Encoded
-    memory: Ring
-    counts: Any
-    u: Any
-    update_every: int
-    eta: float
-    W_target: Any
-    N_target: Any
-    unit_target: Any
-    phi_next: Any
-
-
-class Recomputed(NamedTuple):
-    """An agent of the replay learner whose memory stores no features."""
-
-    own: Encoded
-    memory: Ring
-    counts: Any
-    u: Any
-    update_every: int
-    eta: float
-    W_target: Any
-    batch: Any
-
-
-class Fitted(NamedTuple):
-    """An agent of the least-squares learner, which learns between episodes. Its memory is a `Trajectories`."""
-
-    own: Encoded
-    s: Any
-    a: Any
-    r: Any
-    discount: Any
-    first: Any
-    X: Any
-    scale: Any
-    counts: Any
-    rewards: Any
-    """The rewards and discounts of the steps since the record was made, (k, 2)."""
-
-
-class Greedy(NamedTuple):
-    """A readout that only acts."""
-
-    kind: int
-    Omega: Any
-    b: Any
-    items: Any
-    phi: Any
-    W: Any
-    q: Any
 
 
 def has_room(agent):
@@ -136,6 +41,8 @@ def _has_room(agent):
 def _choose(agent, z, epsilon):
     if agent.instance_class is Greedy:
         return _choose_greedy
+    if agent.instance_class is Network:
+        return _choose_by_network
     return _choose_epsilon_greedy
 
 
@@ -151,6 +58,20 @@ def _choose_epsilon_greedy(agent, z, epsilon):
     return act(
         own.kind, own.Omega, own.b, own.items, z, own.cached, own.phi, own.W, own.q, epsilon, u_explore, u_action
     )
+
+
+def _choose_by_network(agent, z, epsilon):
+    held, actions = agent.held, agent.sizes[-1]
+    if held[1] > 0:
+        held[1] -= 1
+        return held[0]
+    u_explore = draw(agent.next_double, agent.generator)
+    u_action = draw(agent.next_double, agent.generator)
+    if u_explore < epsilon:
+        held[0], held[1] = int(u_action * actions), agent.hold - 1
+        return held[0]
+    network_values(agent.sizes, agent.theta, z, agent.row)
+    return greedy(agent.row[-actions:], u_action)
 
 
 @overload(learn, jit_options=UNCOUNTED)
@@ -213,13 +134,45 @@ def _learn_fitted(agent, z, a, r, discount, z_next):
     return 0.0
 
 
+def _learn_by_network(agent, z, a, r, discount, z_next):
+    m, counts = agent.memory, agent.counts
+    row = counts[AT]
+    put_transition(m.s, m.a, m.r, m.discount, m.s_next, m.joined, row, counts[SIZE] > 0, z, a, r, discount, z_next)
+    _count(counts, row, len(m.a))
+    if counts[STEPS] % agent.target_steps == 0:
+        approach(agent.target, agent.theta, agent.target_tau)
+    if counts[SIZE] < max(len(agent.u), agent.learning_starts) or counts[STEPS] % agent.update_every:
+        return 0.0
+    for _ in range(agent.gradient_steps):
+        for i in range(len(agent.u)):
+            agent.u[i] = draw(agent.next_double, agent.generator)
+        total = network_step(
+            agent.sizes, agent.theta, agent.target, agent.gradient, agent.mean, agent.square, agent.through,
+            agent.slopes, agent.across, m.s, m.a, m.r, m.discount, m.s_next, agent.u, counts[SIZE], agent.huber,
+            agent.lr, counts[UPDATES] + 1,
+        )  # fmt: skip
+        if not np.isfinite(total):
+            return total
+        counts[UPDATES] += 1
+    return 0.0
+
+
 _LEARN = {
     Greedy: _learn_nothing,
     Online: _learn_online,
     Stored: _learn_stored,
     Recomputed: _learn_recomputed,
+    Network: _learn_by_network,
     Fitted: _learn_fitted,
 }
+
+
+@exact
+def _count(counts, row, capacity):
+    """Count a transition that was put into row `row` of a ring of that many rows."""
+    counts[AT] = (row + 1) % capacity
+    counts[SIZE] = max(counts[SIZE], row + 1)
+    counts[STEPS] += 1
 
 
 def _due(agent, row):
@@ -230,9 +183,7 @@ def _due(agent, row):
 def _due_in_kernel(agent, row):
     def due(agent, row):
         counts, B, own = agent.counts, len(agent.u), agent.own
-        counts[AT] = (row + 1) % len(agent.memory.a)
-        counts[SIZE] = max(counts[SIZE], row + 1)
-        counts[STEPS] += 1
+        _count(counts, row, len(agent.memory.a))
         if counts[SIZE] < B or counts[STEPS] % agent.update_every:
             return False
         for i in range(B):

@@ -136,7 +136,7 @@ def measure(c: Config, scaler: StateScaler, client: LocalClient, trial: Trial) -
     if trial.keep:
         policy.save(model_path(c.folder / BEST, client.index))
     sites = enumerate(client.envs, start=client.index)
-    played = partial(greedy_returns, policy, purpose="trial", loop=c.get("loop", "auto"))
+    played = partial(greedy_returns, policy, purpose="trial", compiled=c.get("loop") != "python")
     return np.array([played(env, trial.episodes, trial.seed, i) for i, env in sites])
 
 
@@ -144,7 +144,7 @@ def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
     """Save a client's model and evaluate its greedy policy."""
     policy = policy_of(c, scaler, client)
     policy.save(model_path(c.folder, client.index))
-    played = partial(greedy_returns, policy, loop=c.get("loop", "auto"))
+    played = partial(greedy_returns, policy, compiled=c.get("loop") != "python")
     greedy, nominal = [], []
     for site, env in enumerate(client.envs, start=client.index):
         greedy.append(played(env, c.eval_episodes, c.seed, site).mean())

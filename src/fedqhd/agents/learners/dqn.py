@@ -182,7 +182,7 @@ class DQN(Learner):
         kernels.network_values(self._sizes, self._theta, s, self._row)
         a = kernels.greedy(self._row[-self.sizes[-1] :], u_action)
         if a < 0:
-            raise FedQHDError(f"Q(s, .) is not finite: lr={self.settings.lr} is likely too large")
+            self.failed(True, s, a, 0.0, 0.0)
         return int(a)
 
     def q(self, s: Array) -> Array:
@@ -202,6 +202,23 @@ class DQN(Learner):
             for _ in range(c.gradient_steps):
                 self._update()
 
+    def in_kernel(self) -> Any:
+        m, c = self.memory, self.settings
+        learned = self._theta, self._target, self._gradient, self._mean, self._square
+        return kernels.Network(
+            self._sizes, *learned, *self._scratch, self._row, m.ring(), m.counts(self._steps, self.updates),
+            np.empty(c.batch_size), np.array([self._held, self._hold_left]), *rng.addresses(self._rng), c.hold,
+            c.learning_starts, c.update_every, c.gradient_steps, c.target_steps, c.target_tau, c.huber, self._lr,
+        )  # fmt: skip
+
+    def played(self, record: Any, actions: int, z: Array) -> None:
+        self._steps, self.updates = self.memory.take(record.counts)
+        self._held, self._hold_left = (int(k) for k in record.held)
+
+    def failed(self, acting: bool, z: Array, a: int, r: float, delta: float) -> None:
+        what = "Q(s, .) is not finite" if acting else f"the gradient became {delta}"
+        raise FedQHDError(f"{what}: lr={self.settings.lr} is likely too large")
+
     def _update(self) -> None:
         m, u = self.memory, self._rng.random(self.settings.batch_size)
         total = kernels.network_step(
@@ -213,7 +230,7 @@ class DQN(Learner):
     def _updated(self, total: float) -> None:
         """Count an update; raise if `total`, the sum of its gradient, says that it was not made."""
         if not np.isfinite(total):
-            raise FedQHDError(f"the gradient became {total}: lr={self.settings.lr} is likely too large")
+            self.failed(False, self._row, 0, 0.0, total)
         self.updates += 1
 
     def end_episode(self) -> None:
@@ -230,7 +247,7 @@ class DQN(Learner):
         self._approach_target(1.0)
 
     def _approach_target(self, tau: float) -> None:
-        self._target[:] = np.float32(1 - tau) * self._target + np.float32(tau) * self._theta
+        kernels.approach(self._target, self._theta, tau)
 
     def fit_anchors(self, anchors: Array, Q: Array) -> None:
         """Fit the network to a teacher by steps of Adam on minibatches of anchors.

@@ -89,14 +89,14 @@ class ReplayQHD(SteppingQHD):
         if not self.encoder.fused:
             return None
         m, c = self.memory, self.settings
-        shared = self._encoded(), m.ring(), m.counts(self._steps), self._u, c.update_every, self.eta, self._target_rows
+        counts = m.counts(self._steps, self.updates)
+        shared = self._encoded(), m.ring(), counts, self._u, c.update_every, self.eta, self._target_rows
         if self.stored == "recompute":
             return kernels.Recomputed(*shared, self._batch)
         return kernels.Stored(*shared, self._N_target, self._unit_target, self._phi_next)
 
     def played(self, record: Any, actions: int, z: Array) -> None:
-        self._steps, updates = self.memory.take(record.counts)
-        self.updates += updates
+        self._steps, self.updates = self.memory.take(record.counts)
 
     def _plain_step(self, rows: Array) -> float:
         """Take the same step in numpy, for features that no kernel can compute."""
