@@ -13,7 +13,7 @@ help:
 	@echo "make test-federation  the tests with real processes over loopback, and Flower's simulation"
 	@echo "make mutants    changes of the code that no test notices (hours of one core; resumable)"
 	@echo "make lint       ruff, mypy, import-linter"
-	@echo "make bench      speed beside torch, numpy, scikit-learn, torchhd, DQN (wants an idle machine)"
+	@echo "make bench      speed beside torch, numpy, scikit-learn, torchhd, DQN, PPO in JAX (wants an idle machine)"
 	@echo "make reproduce  every table and figure of the paper, and the page (half a day of one core; resumable)"
 	@echo "make docs       the site, into site/"
 	@echo "make dist       sdist and wheel, each installed in a clean environment and tried"
@@ -61,7 +61,11 @@ lint: setup-all
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup-all
+$(VENV)/.bench: $(VENV)/.all
+	$(PIP) install -c constraints.txt -e '.[dev,bench]'
+	@touch $@
+
+bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/bench.py
 
 reproduce: setup-all

@@ -12,7 +12,9 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import demo
 import micro
+import peers
 import whole
 from common import ROOT, head
 from rich.console import Console
@@ -26,7 +28,8 @@ PARTS: dict[str, Callable[[], Iterator[micro.Row]]] = {
     "engines": whole.engines,
     "fleet": whole.fleet,
     "starting": whole.starting,
-    "peer": whole.peer,
+    "peers": peers.rows,
+    "demo": demo.rows,
     "until": whole.until,
 }
 CHECKED = ("operations", "steps", "engines", "starting")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COMMAND = str(Path(sys.executable).parent / "fedqhd")
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def head() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -14,17 +13,14 @@ from time import process_time, sleep
 from typing import Any
 
 import numpy as np
-from common import COMMAND, ROOT
+from common import COMMAND, ONE_THREAD, ROOT
 from micro import Row, row
-from stable_baselines3 import DQN
-from stable_baselines3.common.callbacks import BaseCallback
 
 from fedqhd.callbacks import Callback, StopAt
-from fedqhd.envs.make import make_env
 from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import LAST
 from fedqhd.runs.run import train
-from fedqhd.studies.paper import FEDQHD, final_return
+from fedqhd.studies.paper import FEDQHD
 
 REPEATS = 3
 # Episodes in which five clients that have learned little make about 5,000 steps.
@@ -63,7 +59,7 @@ def steps() -> Iterator[Row]:
         one = {**CADENCE, "env": env, "episodes": episodes, "setting": "homogeneous", "widths": [128]}
         large, small, dqn = compare([{**one, "dims": [10_000]}, {**one, "dims": [2000]},
                                      {**one, "method": "fedavg-dqn"}])  # fmt: skip
-        for D, ours, goal in (("10,000", large, 4), ("2,000", small, 7)):
+        for D, ours, goal in (("10,000", large, 3), ("2,000", small, 10)):
             yield row(f"a step of a run on {env}, one encoder, D={D}", "fedavg-dqn", dqn / ours, goal, repeats=REPEATS)
         longer = LONGER[env]
         other = {**one, "setting": "heterogeneous", "episodes": longer, "round_episodes": longer // 2}
@@ -80,40 +76,6 @@ def seconds_until(goal: float, settings: Mapping[str, Any]) -> tuple[float, bool
     return process_time() - began, "stopped" in summary
 
 
-class Stop(BaseCallback):
-    def __init__(self, goal: float) -> None:
-        super().__init__()
-        self.goal = goal
-
-    def _on_step(self) -> bool:
-        """Return whether to continue."""
-        recent = self.model.ep_info_buffer
-        return len(recent) < LAST or np.mean([e["r"] for e in recent]) < self.goal
-
-
-def sb3_seconds_until(goal: float, seed: int) -> tuple[float, bool]:
-    """Return the same as `seconds_until` for one DQN of Stable-Baselines3 with RL Zoo's settings for CartPole."""
-    model = DQN(
-        "MlpPolicy", make_env("CartPole-v1"), learning_rate=2.3e-3, batch_size=64, buffer_size=100_000,
-        learning_starts=1000, gamma=0.99, target_update_interval=10, train_freq=256, gradient_steps=128,
-        exploration_fraction=0.16, exploration_final_eps=0.04, policy_kwargs={"net_arch": [256, 256]}, seed=seed,
-        device="cpu", stats_window_size=LAST,
-    )  # fmt: skip
-    began, stop = process_time(), Stop(goal)
-    model.learn(200_000, callback=stop)
-    return process_time() - began, not stop._on_step()
-
-
-def peer() -> Iterator[Row]:
-    """Compare five clients that share an encoder with one agent of Stable-Baselines3, in turn."""
-    goal = final_return(FEDQHD, "CartPole-v1", "homogeneous")["mean"]
-    own = {"env": "CartPole-v1", "learner": "least-squares", "episodes": 600}
-    spent = [(seconds_until(goal, {**own, "seed": seed}), sb3_seconds_until(goal, seed)) for seed in SEEDS]
-    mine, theirs = ({"cpu_seconds": float(np.median([s for s, _ in each])), "runs": len(SEEDS),
-                     "reached": sum(there for _, there in each)} for each in zip(*spent, strict=True))  # fmt: skip
-    yield sooner("CartPole-v1, five clients", mine, "one DQN of Stable-Baselines3", theirs, 3)
-
-
 def until() -> Iterator[Row]:
     """Compare with our own DQN methods, all of them tuned.
 
@@ -128,7 +90,14 @@ def until() -> Iterator[Row]:
                 yield sooner(f"{env}, {setting}", mine, other, theirs, 10)
 
 
-def sooner(where: str, mine: Mapping[str, Any], other: str, theirs: Mapping[str, Any], goal: float) -> Row:
+def sooner(
+    where: str,
+    mine: Mapping[str, Any],
+    other: str,
+    theirs: Mapping[str, Any],
+    goal: float | None,
+    until: str = "the paper's return",
+) -> Row:
     """Return the row that compares two methods by the CPU seconds until they reach the goal.
 
     A run that does not reach the goal counts with all of its CPU seconds, which is a lower bound.
@@ -138,7 +107,7 @@ def sooner(where: str, mine: Mapping[str, Any], other: str, theirs: Mapping[str,
         short = u["runs"] - u["reached"]
         return f" ({short} of {u['runs']} runs did not get there)" if short else ""
 
-    return row(f"CPU until the paper's return, {where}{missed(mine)}", f"{other}{missed(theirs)}",
+    return row(f"CPU until {until}, {where}{missed(mine)}", f"{other}{missed(theirs)}",
                theirs["cpu_seconds"] / mine["cpu_seconds"], goal, repeats=mine["runs"])  # fmt: skip
 
 
@@ -148,9 +117,6 @@ subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
 """
-
-
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def command(*arguments: object) -> tuple[float, int]:
@@ -214,21 +180,25 @@ def fleet() -> Iterator[Row]:
     print(", ".join(f"{clients:,} clients: {peak / 1e6:.0f} MB" for clients, peak in memory.items()))
 
 
+def cpu_until_written(file: Path, *arguments: object) -> tuple[float, bool]:
+    """Return the CPU seconds of `fedqhd ...` until it writes a file, or until its end, and whether it wrote it."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    line = [COMMAND, *map(str, arguments)]
+    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=ONE_THREAD)
+    while not (written := file.exists() and file.stat().st_size > 0) and run.poll() is None:
+        sleep(0.002)
+    run.kill()
+    if run.wait() > 0:
+        raise RuntimeError(f"{' '.join(line)} ended with exit code {run.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, written
+
+
 def first_episode() -> float:
     """Return the CPU seconds from the start of `fedqhd train` until it has recorded its first episode."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as out:
-        line = [COMMAND, "train", "--engine", "local", "--clients", "1", "--round-episodes", "1", "--out", f"{out}/run"]
-        run = subprocess.Popen(line, stdout=subprocess.DEVNULL, env=ONE_THREAD)
-        metrics = Path(f"{out}/run/metrics.jsonl")
-        while not (metrics.exists() and metrics.stat().st_size):
-            if run.poll() is not None:
-                raise RuntimeError(f"{' '.join(line)} ended with exit code {run.returncode} before its first episode")
-            sleep(0.002)
-        run.kill()
-        run.wait()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return cpu_until_written(Path(f"{out}/run/metrics.jsonl"), "train", "--engine", "local", "--clients", 1,
+                                 "--round-episodes", 1, "--out", f"{out}/run")[0]  # fmt: skip
 
 
 def starting() -> Iterator[Row]:

@@ -12,11 +12,11 @@ from .agents.policy import Policy as Policy
 from .agents.policy import load_policy as load_policy
 from .api.compare import Comparison as Comparison
 from .api.compare import compare as compare
+from .api.gap import advise as advise
+from .api.gap import measure_gap as measure_gap
 from .api.run import Run as Run
 from .api.run import evaluate as evaluate
 from .api.sweep import sweep as sweep
-from .api.training import advise as advise
-from .api.training import measure_gap as measure_gap
 from .api.training import train as train
 from .core.config import Config as Config
 from .core.errors import FedQHDError as FedQHDError

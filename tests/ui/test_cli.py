@@ -214,6 +214,14 @@ def test_the_core_imports_neither_torch_nor_matplotlib():
     assert not {"torch", "matplotlib", "numba"} & set(loaded)
 
 
+def test_training_does_not_wait_for_what_reads_results():
+    """`fedqhd train` imports neither studies nor the gap, nor what draws them, before its first step."""
+    code = "import sys, fedqhd.ui.flags, fedqhd.api.training, fedqhd.report.terminal; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "fedqhd.runs.run" in loaded
+    assert not {"fedqhd.gap", "fedqhd.studies", "fedqhd.report.gap", "matplotlib", "numba", "torch"} & set(loaded)
+
+
 def test_drawing_leaves_a_notebooks_backend_alone(run):
     code = """
 import sys, pathlib, matplotlib

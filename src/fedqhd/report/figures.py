@@ -11,7 +11,6 @@ import numpy as np
 
 from fedqhd.core.files import write_bytes
 from fedqhd.runs.outcome import smooth, training_returns
-from fedqhd.studies.grouping import smoothing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +18,10 @@ if TYPE_CHECKING:
 
 def curves_figure(folder: Path) -> Figure:
     """Draw the learning curves of a run, one for each client and their mean."""
-    from matplotlib.figure import Figure  # importing it takes a third of a second
+    # Imported after training, which need not wait for them: importing matplotlib takes a third of a second.
+    from matplotlib.figure import Figure
+
+    from fedqhd.studies.grouping import smoothing
 
     summary = json.loads((folder / "summary.json").read_text())
     returns = training_returns(folder, summary["clients"], summary["episodes"])

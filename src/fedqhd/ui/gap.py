@@ -49,13 +49,13 @@ def run_gap(args: argparse.Namespace, given: dict[str, Any]) -> None:
         )
     from rich.console import Console
 
-    from fedqhd.api import training
+    from fedqhd.api import gap
     from fedqhd.report.gap import show
     from fedqhd.report.terminal import Messages
 
     console = Console()
     with Messages(console):
-        report = training.measure_gap(
+        report = gap.measure_gap(
             args.run, args.reference, states=args.states, episodes=given.get("eval_episodes", 20),
             seed=given.get("seed", 0), trust=args.trust,
         )  # fmt: skip
@@ -67,7 +67,7 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
     """Run `fedqhd gap --advise` for the settings `given` as flags."""
     from rich.console import Console
 
-    from fedqhd.api import training
+    from fedqhd.api import gap
     from fedqhd.gap.measure import run_config
     from fedqhd.report.gap import show_advice
     from fedqhd.runs.config import resolve
@@ -78,4 +78,4 @@ def run_advise(args: argparse.Namespace, given: dict[str, Any]) -> None:
         run_config(args.run)  # refuses what is not the folder of a run
     file = args.config or (str(Path(args.run) / "config.toml") if args.run else "")
     config = resolve({"setting": "heterogeneous", **given} if not file else given, file)
-    show_advice(Console(), training.advise(config, run=args.run))
+    show_advice(Console(), gap.advise(config, run=args.run))
