@@ -17,11 +17,10 @@ import sys
 import time
 from pathlib import Path
 
-from threadpoolctl import threadpool_limits
-
 import fedqhd.report.figures
 import fedqhd.report.terminal  # noqa: F401  (all that a run imports, before the forks)
 from fedqhd.agents.policy import model_path
+from fedqhd.core.blas import single_threaded
 from fedqhd.ui.cli import main
 
 SMALL = "--preset plain --env CartPole-v1 --clients 3 --episodes 20 --round-episodes 2 --eval-episodes 2 --seed 3"
@@ -99,5 +98,5 @@ def run(folder: Path, trials: int, seed: int) -> int:
 
 if __name__ == "__main__":
     where, trials, seed = sys.argv[1:]
-    with threadpool_limits(1):
+    with single_threaded():
         print(f"{trials} runs killed {run(Path(where), int(trials), int(seed))} times, all ended with the same bits")

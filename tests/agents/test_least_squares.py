@@ -68,7 +68,7 @@ def test_normal_equations_depend_on_the_rows_alone_to_the_bit(rng):
     """However often they were asked for on the way."""
     X, a = data(rng, rows=2 * BLOCK + 77)
     often, once = NormalEquations(3, 20), NormalEquations(3, 20)
-    for rows in (5, 900, BLOCK, BLOCK + 1, 2 * BLOCK + 3, len(X)):
+    for rows in (5, BLOCK - 9, BLOCK, BLOCK + 1, 2 * BLOCK + 3, len(X)):
         last = often.absorb(X[:rows], a[:rows])
     np.testing.assert_array_equal(last, once.absorb(X, a))
     np.testing.assert_allclose(last, add_grams(np.zeros((3, 20, 20)), X, a), rtol=1e-12, atol=1e-9)
@@ -299,6 +299,58 @@ def test_a_fit_that_leads_away_is_undone_and_said(caplog):
     clipped.fit(20)
     assert clipped.alarms == 0
     assert abs(clipped.W[0, 0]) <= 1.0
+
+
+def test_a_fit_ends_when_its_error_no_longer_changes():
+    """With trace 0.9, targets are mostly returns, and the values have settled when the error has: to a hundredth of the
+    range of returns when it changes by less than a 10,000th of itself. One-step targets creep on while the error stays
+    about the same, so that an early end is another learner there."""
+
+    def fitted(tol, trace):
+        agent = make(damping=1.0, fit_lam=0.5, trace=trace, sweep_tol=tol)
+        wander(agent, 20, 1)
+        agent.fit(200)
+        return agent
+
+    every, some, few = (fitted(tol, trace=0.9) for tol in (0.0, 1e-4, 0.5))
+
+    def apart(agent, other):
+        return np.abs(agent.q(S) - other.q(S)).max() / (every.high - every.low)
+
+    assert every.updates == 200
+    assert few.updates < some.updates < 50
+    assert 0 < apart(some, every) < 0.01 < 0.1 < apart(few, every)
+    assert apart(fitted(1e-3, trace=0.0), fitted(0.0, trace=0.0)) > 0.1
+
+
+def test_a_fit_whose_error_grows_does_not_end_early():
+    """Else each fit would let it grow by less than what raises the alarm."""
+    agent = make(clip="off", damping=1.0, fit_lam=1e-3, sweep_tol=0.01)
+    one = np.zeros(60, np.float32)
+    one[0] = 1.0
+    for _ in range(100):
+        for x, transition in (one, (S[0], 0, 0.0, 0.99, True)), (2 * one, (S[1], -1, 0.0, 0.0, False)):
+            agent.memory.add(*transition)
+            agent.memory.X[agent.memory.size - 1] = x
+    agent.W[0] = 1.0
+    agent.fit(20)
+    assert agent.alarms == 1
+    assert agent.updates == 20
+
+
+def test_an_agent_with_early_fits_goes_on_to_the_bit():
+    """From its state alone, whatever its matrices had already summed up."""
+    whole, cut, other = (make(fit_lam=0.5, features="int8", sweep_tol=1e-3, seed=k) for k in (0, 0, 7))
+    for agent in (whole, cut):
+        wander(agent, 10, 1)
+        agent.fit(10)
+    other.restore(cut.state())
+    for agent in (whole, other):
+        wander(agent, 10, 2)
+        agent.fit(10)
+    np.testing.assert_array_equal(whole.W, other.W)
+    assert (whole.updates, whole.rho) == (other.updates, other.rho)
+    assert not np.array_equal(whole.W, cut.W)
 
 
 @pytest.mark.parametrize("name", sorted(ENCODERS))

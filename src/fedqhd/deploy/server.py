@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
-from threadpoolctl import threadpool_limits
 
+from fedqhd.core.blas import single_threaded
 from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
@@ -72,7 +72,7 @@ def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
     training = Training(c, callbacks)
     spaces = spaces_of(c.env)
     check_size(c, (), spaces.n, spaces.actions)
-    with threadpool_limits(1):
+    with single_threaded():
         public = make_public(c)
         world_print = public.fingerprint()
         engine = FlowerEngine(

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.policy import Policy, load_policy
 from fedqhd.core import rng
+from fedqhd.core.blas import single_threaded
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
@@ -200,7 +200,7 @@ def advise(c: Config, teacher: Teacher | None = None) -> dict[str, Any]:
         FedQHDError: If advice is not possible for the configuration (see `check`).
     """
     check(c, teacher)
-    with threadpool_limits(1):
+    with single_threaded():
         teacher = teacher or pilot(c)
         bench = Bench(c, teacher)
         given = bench.try_out(c.anchor_source, c.anchors, c.lam)

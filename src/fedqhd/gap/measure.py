@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.policy import Policy, load_policy
 from fedqhd.core import rng
+from fedqhd.core.blas import single_threaded
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.gap import bound as theory
@@ -99,7 +99,7 @@ def measure_gap(
     check_memory(len(ex.anchors), max(m.p for m in clients))
     policies = [load_policy(run, m.index) for m in clients]
     generator = rng.generator(seed, rng.PUBLIC, "gap")
-    with threadpool_limits(1):
+    with single_threaded():
         scaler = policies[0].scaler
         fit = np.vstack(list(sample(scaler, policies, -(-n // len(SOURCES)), generator).values()))
         held = sample(scaler, policies, HELD_OUT, generator)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.model import SavedModel
 from fedqhd.agents.policy import Policy, greedy_returns
 from fedqhd.core import rng
+from fedqhd.core.blas import single_threaded
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays, write_arrays
 from fedqhd.core.protocols import Array
@@ -212,7 +212,7 @@ def reference(env_id: str, settings: GridSettings | None = None) -> tuple[Policy
         arrays, about = read_arrays(path)
         return Policy(GridModel(settings, arrays["Q"], scaler), scaler, env_id), about
     log.warning("computing the reference Q* of %s; it is cached in %s for the next time", env_id, path)
-    with threadpool_limits(1):
+    with single_threaded():
         policy = Policy(GridModel(settings, solve(env_id, settings), scaler), scaler, env_id)
         about = check(policy, settings)
     write_arrays(path, policy.model.arrays(), {"env": env_id, "settings": asdict(settings), **about})

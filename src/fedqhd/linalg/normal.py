@@ -16,7 +16,9 @@ from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
 
-BLOCK = 512
+BLOCK = 128
+"""Rows that are added at a time. The fewer they are, the fewer rows of an incomplete block are added again and again; a
+block of 128 takes hardly longer per row than one of 512."""
 
 
 def add_grams(G: Array, X: Array, a: Array) -> Array:
@@ -53,6 +55,7 @@ class NormalEquations:
         """The factor by which rows that are stored as integers have to be multiplied."""
         self.rows = 0
         """Number of rows that are already part of G."""
+        self._whole = np.empty_like(self.G)
 
     def reset(self) -> None:
         """Forget all rows."""
@@ -60,11 +63,15 @@ class NormalEquations:
         self.rows = 0
 
     def absorb(self, X: Array, a: Array) -> Array:
-        """Return X_a^T X_a (A, p, p) of the scaled rows X with actions a, of which the first `self.rows` are known."""
+        """Return X_a^T X_a (A, p, p) of the scaled rows X with actions a, of which the first `self.rows` are known.
+
+        The next call overwrites what this one returned, since new memory for it would take longer than the sums.
+        """
         known = len(X) // BLOCK * BLOCK
         add_grams(self.G, X[self.rows : known], a[self.rows : known])
         self.rows = known
-        G = add_grams(self.G.copy(), X[known:], a[known:])
+        np.copyto(self._whole, self.G)
+        G = add_grams(self._whole, X[known:], a[known:])
         if self.scale != 1:
             G *= G.dtype.type(self.scale**2)
         return G

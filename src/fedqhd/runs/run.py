@@ -10,11 +10,11 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.client import LocalClient
 from fedqhd.agents.loops import SPLIT
 from fedqhd.core import alive, trust
+from fedqhd.core.blas import single_threaded
 from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
@@ -56,8 +56,7 @@ def train(
             keep_last_checkpoint(config)
         return dict(json.loads(summary_file.read_text()))
     training = Training(config, callbacks)
-    # The bits of a matrix product depend on the number of BLAS threads, and one thread is as fast at these sizes.
-    with threadpool_limits(1):
+    with single_threaded():
         clients, world = build(config)
         warm_up(config, clients)
         server = make_server(config, world.members, world.public)

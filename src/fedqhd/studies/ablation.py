@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.policy import Policy
 from fedqhd.core import rng
+from fedqhd.core.blas import single_threaded
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
 from fedqhd.encoders.settings import encoder_of
@@ -112,7 +112,7 @@ def analytic(setting: Setting, D: int, m: int, episodes: int = 3) -> list[dict[s
         A row for each mode of compilation: the gap, the greedy return, and the learning curve of `learn`.
     """
     c = plain({**_drawn_with(setting.config), "dims": [D], "anchors": m})
-    with threadpool_limits(1):
+    with single_threaded():
         env = make_env(c.env, repeat=c.action_repeat)
         states = make_anchors(c.anchor_source, m, "", env, setting.scaler, rng.generator(c.seed, rng.PUBLIC, "anchors"))
         env.close()
@@ -193,7 +193,7 @@ def trained(run: str | Path, setting: Setting, summary: Mapping[str, Any], retur
     """
     c = run_config(run)
     ex = exchange.load(run)
-    with threadpool_limits(1):
+    with single_threaded():
         clients = members(run, ex)
         oracles = [k.project(setting.fit, setting.q_star) for k in clients]
         gaps = setting.gaps(clients, [k.after for k in clients], oracles)

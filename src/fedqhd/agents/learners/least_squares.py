@@ -9,7 +9,8 @@ their fit,
 where y' is the target of the next transition and V is W at the end of the last round. Where a client has little data,
 or rarely took an action, it keeps what it got from the federation; the more data there is in a direction, the less V
 matters. Targets are clipped to the range of returns observed so far. rho is halved when a sweep increases the Bellman
-error and recovers while the error falls, and a fit that doubles the error is undone.
+error and recovers while the error falls, and a fit that doubles the error is undone. With
+`sweep_tol`, a fit ends when the Bellman error hardly changes any more.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class LeastSquaresSettings(StoredFeatures, Memory, Compilation, Exploration):
     ridge: str = setting(
         "given", "fit_lam as given, or chosen by leave-one-out error", choices=("given", "leave-one-out")
     )
-    sweeps: int = setting(10, "sweeps in each fit")
+    sweeps: int = setting(10, "the largest number of sweeps in a fit")
+    sweep_tol: float = setting(
+        0.0, "end a fit when a sweep changes the Bellman error by less than this share of it", at_least=0, below=1,
+        only={"exchange": "model"},
+    )  # fmt: skip
     trace: float = setting(
         0.8, "share of the following return in a target; the rest is max Q(s', a)", at_least=0, at_most=1
     )
@@ -227,19 +232,22 @@ class LeastSquaresQHD(QHD):
         return self._scale * b.T.astype(np.float64)
 
     def fit(self, sweeps: int) -> None:
-        """Make sweeps of W_a <- W_a + rho (fit_a(y) - W_a); keep W if they would diverge."""
+        """Make sweeps of W_a <- W_a + rho (fit_a(y) - W_a) until one hardly changes the Bellman error; keep W if they
+        would diverge."""
         self._new = 0
         W, V = self._rows.T.astype(np.float64), self.V
         Q_V = self.values(V)
         y, b, first = self.targets(W, Q_V)
         solve = self._solver(y, b)
-        error = first
+        error, tol = first, self.settings.sweep_tol
         for _ in range(sweeps):
             W += self.rho * (V + solve(b) - W)
             before = error
             _, b, error = self.targets(W, Q_V)
             self.rho = min(1.0, 1.2 * self.rho) if error <= before else max(LEAST_RHO, 0.5 * self.rho)
             self.updates += 1
+            if abs(error - before) < tol * before:
+                break
         if error <= ALARM * first or first == 0:
             self._rows[:] = W.T
             return

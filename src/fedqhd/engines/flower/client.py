@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from flwr.app import Context, Message, MessageType, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
-from threadpoolctl import threadpool_limits
 
 from fedqhd.agents.client import LocalClient, Measure, measure_nothing
+from fedqhd.core.blas import single_threaded
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, number_of, read_checkpoint, write_checkpoint
 from fedqhd.core.protocols import Federation
@@ -82,8 +82,7 @@ def make_client_app(open_site: OpenSite, *mods: Mod) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         began = process_time()
-        # The bits of a matrix product depend on the number of BLAS threads, and one thread is as fast at these sizes.
-        with threadpool_limits(1):
+        with single_threaded():
             site, order = restore_site(open_site, message, context)
             if is_masked(message.content) == (site.secure_range is None):
                 raise FedQHDError(
@@ -106,7 +105,7 @@ def make_client_app(open_site: OpenSite, *mods: Mod) -> ClientApp:
 
     @app.evaluate()
     def finish(message: Message, context: Context) -> Message:
-        with threadpool_limits(1):
+        with single_threaded():
             site, order = restore_site(open_site, message, context)
             if order.trial is not None and order.teacher is not None:
                 returns = site.client.trial(federation_of(site, order), order.teacher, site.measure, order.trial)

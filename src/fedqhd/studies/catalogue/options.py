@@ -1,4 +1,4 @@
-"""The value of uncertainty estimates: precision-weighted teachers and an optimism bonus beside plain least squares."""
+"""Options of least squares beside its plain form: precision weights, an optimism bonus, and fits that end early."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from fedqhd.studies.cells import CellStudy, Settings
 from fedqhd.studies.markdown import commands_text
 from fedqhd.studies.study import Row, Rows, Run, column, command, commits
 
-OPTIONS = {"plain": {}, "precision": {"weights": "precision"}, "bonus": {"explore": "bonus"}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "precision": {"weights": "precision"},
+    "bonus": {"explore": "bonus"},
+    "early": {"sweep_tol": 0.002},
+}
 MARKS, BEFORE = (100, 200, 600), 50
 """The episodes at which returns are measured, and how many episodes before each are averaged."""
 
@@ -29,8 +34,8 @@ class Options(CellStudy):
 
     name = "options"
     rank = 13
-    about = "what certainty is worth to least squares: precision weights and an optimism bonus"
-    hours = 2.6
+    about = "options of least squares: precision weights, an optimism bonus, and fits that end early"
+    hours = 3.2
     seeds = range(5)
     key = ("env", "setting", "option")
     cells = {  # noqa: RUF012
@@ -59,7 +64,8 @@ class Options(CellStudy):
             f"Made by `fedqhd reproduce options`: five clients, mean of seeds 0 to {self.seeds[-1]} and their standard "
             "deviation. Training",
             f"return of the {BEFORE} episodes before episodes {', '.join(map(str, MARKS))}; greedy return at the end.",
-            "*plain*: settings from `configs/`; *precision*: `--weights precision`; *bonus*: `--explore bonus`.",
+            "*plain*: settings from `configs/`; *precision*: `--weights precision`; *bonus*: `--explore bonus`; "
+            "*early*: `--sweep-tol 0.002`.",
             "",
             f"| | | {' | '.join(map(str, MARKS))} | greedy | alarms | CPU s | commit |",
             "|---|---|---:|---:|---:|---:|---:|---:|---|",

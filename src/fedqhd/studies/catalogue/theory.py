@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
+from fedqhd.core.blas import single_threaded
 from fedqhd.gap.reference import GRIDS
 from fedqhd.runs.commit import commit
 from fedqhd.studies import theory_claims as claims
@@ -79,7 +78,7 @@ class Theory(Study):
     def rows(self, plan: Plan) -> list[Row]:
         runs = [(r.job.config.env, r.measured(self.name)) for r in finished(self.jobs(plan))]
         trained = [claim_row("trained in its place", env, found) for env, found in runs if found is not None]
-        with threadpool_limits(1):
+        with single_threaded():
             return [{**row, "commit": commit()} for row in (*computed(), *trained)]
 
     def expected_seeds(self, row: Mapping[str, Any]) -> int:
