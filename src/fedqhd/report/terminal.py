@@ -228,7 +228,8 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
 
 def profile(console: Console, summary: Mapping[str, Any]) -> None:
     """Print how the time of a run divides into its parts, for all clients and the server together."""
-    split, steps = summary["split_seconds"], summary["env_steps"]
+    split = {name: seconds for name, seconds in summary["split_seconds"].items() if seconds}
+    steps = summary["env_steps"]
     total = sum(split.values())
     table = Table(title="where the time went", title_justify="left")
     for title in ("", "seconds", "share", "µs per step"):
