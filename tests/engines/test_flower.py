@@ -391,6 +391,19 @@ def test_waiting_says_for_how_many(tmp_path, caplog):
     assert "waiting for 2 of 3 clients: 0, 2" in caplog.text
 
 
+def test_a_client_that_would_cut_off_the_rows_of_the_others_is_refused(tmp_path, caplog):
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", method="truncated-fedavg-qhd", dims=[48, 64])
+    app = make_client_app(partial(open_site, config, tmp_path))
+    grid = InProcessGrid(app, [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint(), least_rows=64)
+    with pytest.raises(FedQHDError, match=r"of clients=2 these had not joined after 0\.3 seconds: 0;"):
+        engine.gather(2, limit=0.3)
+    assert "client 0 does not fit: its W has 48 rows, fewer than the smallest of the server's dims, 64" in caplog.text
+    engine.least_rows = 48
+    grid.contexts[2000] = grid.contexts.pop(1000)  # its operator starts it again
+    engine.gather(2, limit=5.0)
+
+
 @pytest.mark.parametrize(("uplink", "share"), [("float16", 4), ("int8", 8)])
 def test_a_coarse_uplink_is_short_on_the_wire(tmp_path, uplink, share):
     def up(uplink):

@@ -29,6 +29,7 @@ from fedqhd.engines.flower.grid import Patience
 from fedqhd.envs.make import spaces_of
 from fedqhd.envs.public import make_public
 from fedqhd.federation import Terms
+from fedqhd.federation.method import method_of
 from fedqhd.report.figures import curves
 from fedqhd.report.terminal import Progress, closing
 from fedqhd.runs.build import World, make_federation, make_server
@@ -77,7 +78,8 @@ def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
         world_print = public.fingerprint()
         engine = FlowerEngine(
             grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, nodes=nodes,
-            one_encoder=needs_one_encoder(c), secure_range=secure_range(c), on_episode=training.tell_episode,
+            one_encoder=needs_one_encoder(c), least_rows=method_of(c).least_rows, secure_range=secure_range(c),
+            on_episode=training.tell_episode,
         )  # fmt: skip
         members = engine.gather(c.clients, wait)
         server = make_server(c, members, public)

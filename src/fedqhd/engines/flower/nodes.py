@@ -38,10 +38,11 @@ class Nodes:
         patience: Patience,
         nodes: Mapping[int, int] | None,
         one_encoder: bool,
+        least_rows: int,
     ) -> None:
         """Know no node yet; the arguments are those of `FlowerEngine`."""
         self.grid, self.run, self.greeting, self.world = grid, run, greeting, world
-        self.patience, self.nodes, self.one_encoder = patience, nodes, one_encoder
+        self.patience, self.nodes, self.one_encoder, self.least_rows = patience, nodes, one_encoder, least_rows
         self.introductions: dict[int, Introduction] = {}
         """The first introduction of each client."""
         self._mailbox = Mailbox(grid)
@@ -81,8 +82,9 @@ class Nodes:
             sleep(max(0.0, min(self.patience.poll, end - monotonic())))
 
     def _misfits(self) -> list[int]:
-        """Refuse the nodes of clients whose introductions contradict those of the others, and return these clients."""
-        found = misfits({i: self.introductions[i].member for i in self._node}, self.one_encoder)
+        """Refuse the nodes of clients that do not fit the others or the settings, and return these clients."""
+        members = {i: self.introductions[i].member for i in self._node}
+        found = misfits(members, self.one_encoder, self.least_rows)
         for client, sentence in found.items():
             self._client[self._node.pop(client)] = None
             del self.introductions[client]
