@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from fedqhd.deploy.settings import check_server, resume_command
 from fedqhd.deploy.superlink import register, secured, sent_keys
 from fedqhd.envs.make import spaces_of
 from fedqhd.runs.folder import claim, clear
+from fedqhd.runs.summary import read_summary
 
 START = 60.0
 """Seconds that the SuperLink has to start."""
@@ -114,7 +114,7 @@ def serve(
     claim(config, overwrite, resume)
     summary = config.folder / "summary.json"
     if resume and summary.exists():
-        return dict(json.loads(summary.read_text()))
+        return read_summary(config.folder)
     check_port(host, port)
     adopt_orphans()
     with alive.training(config.folder):  # refuses a folder in which another process trains
@@ -152,7 +152,7 @@ def serve(
     if not summary.exists():
         unknown = f"the server's program ended early, and {home / 'flwr.log'} may say why"
         raise FedQHDError(f"{error or unknown}; resume with: {resume_command(config)}")
-    return dict(json.loads(summary.read_text()))
+    return read_summary(config.folder)
 
 
 NAME = "fedqhd"
