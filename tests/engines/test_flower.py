@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import ArrayRecord, Context
+from flwr.app import ArrayRecord, Context, RecordDict
 from test_engines import state_of
 
 from conftest import tiny
@@ -379,6 +379,34 @@ def test_a_client_may_not_come_back_as_another(faulty, caplog):
     engine.introductions[1] = first._replace(member=first.member._replace(fingerprint="what it was"))
     with pytest.raises(FedQHDError, match="what it was"):
         engine.round(None, 1)
+
+
+def test_nobody_takes_the_place_of_a_client_that_is_connected(tmp_path, caplog):
+    """A node without a guard of ours before it can say any number. A client that is started again keeps its folder."""
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
+
+    def open_named(context, greeting):
+        name = str(context.node_config.get("name", "first"))
+        return open_site(config, tmp_path, context, greeting)._replace(name=name)
+
+    grid = InProcessGrid(make_client_app(open_named), [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
+    engine.gather(2, limit=5.0)
+
+    def join(node, **node_config):
+        grid.contexts[node] = Context(1, node, {"partition-id": 0, **node_config}, RecordDict(), {})
+        engine.update_nodes()
+
+    join(2000, name="second")
+    assert engine._node == {0: 1000, 1: 1001}
+    assert "client 0 is connected from another place" in caplog.text
+    join(2001)
+    assert engine._node == {0: 2001, 1: 1001}
+    del grid.contexts[2001], grid.contexts[1000]
+    join(2002, name="third")  # once the first has left, its number is free
+    assert engine._node == {0: 2002, 1: 1001}
+    join(2003)
+    assert engine._node == {0: 2002, 1: 1001}
 
 
 def test_waiting_says_for_how_many(tmp_path, caplog):

@@ -132,6 +132,8 @@ class Nodes:
         ):
             if own != due:
                 raise Refused("fingerprint", f"client {client} has {what}: {own}, but should have {due}")
+        if client in self._node and introduction.name != first.name:
+            raise Refused("taken", f"client {client} is connected from another place: give another number")
         log.info("client %d has joined", client)
-        self.introductions[client] = first
+        self.introductions[client] = first._replace(name=introduction.name)
         self._node[client], self._client[node] = node, client
