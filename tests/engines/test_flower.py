@@ -18,6 +18,7 @@ from conftest import tiny
 from fedqhd.agents.client import LocalClient
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
+from fedqhd.deploy.server import known_clients, remember_clients
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower.client import make_client_app
 from fedqhd.engines.flower.engine import FlowerEngine
@@ -407,6 +408,40 @@ def test_nobody_takes_the_place_of_a_client_that_is_connected(tmp_path, caplog):
     assert engine._node == {0: 2002, 1: 1001}
     join(2003)
     assert engine._node == {0: 2002, 1: 1001}
+
+
+def test_a_run_that_resumes_does_not_wait_for_a_client_that_is_gone(tmp_path):
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3)
+    world = build(config)[1].public.fingerprint()
+    app = make_client_app(partial(open_site, config, tmp_path))
+
+    def engine(clients):
+        grid = InProcessGrid(app, [{"partition-id": i} for i in clients])
+        return FlowerEngine(grid, "run", {}, world, patience=Patience(quorum=0.5, grace=0.3, poll=0.02))
+
+    began = engine(range(3))
+    members = began.gather(3, limit=5.0)
+    remember_clients(tmp_path, began.introductions)
+    known = known_clients(tmp_path)
+    resumed, since = engine([0, 2]), monotonic()
+    assert [m.fingerprint for m in resumed.gather(3, 5.0, known)] == [m.fingerprint for m in members]
+    assert monotonic() >= since + 0.3
+    assert resumed.orders("train", None, 1).keys() == {0, 2}
+    resumed.grid.contexts[2000] = Context(1, 2000, {"partition-id": 1}, RecordDict(), {})
+    resumed.update_nodes()
+    assert resumed._node.keys() == {0, 1, 2}
+    for clients, told in (([0, 2], {}), ([0], known), ([0, 2], {k: v for k, v in known.items() if k})):
+        with pytest.raises(FedQHDError, match=r"these had not joined after 0\.5 seconds"):
+            engine(clients).gather(3, 0.5, told)
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[3]", "[{}]", '[{"client": -1}]', "[" * 10**5])
+def test_a_damaged_list_of_clients_is_not_used(tmp_path, caplog, text):
+    assert known_clients(tmp_path) == {}
+    assert not caplog.text
+    (tmp_path / "clients.json").write_text(text)
+    assert known_clients(tmp_path) == {}
+    assert "clients.json is damaged and is not used" in caplog.text
 
 
 def test_waiting_says_for_how_many(tmp_path, caplog):

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from time import monotonic, sleep
+from types import MappingProxyType
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -53,21 +54,35 @@ class Nodes:
         self._count = MOST_CLIENTS
         self._terms: Terms | None = None
 
-    def gather(self, count: int, limit: float = math.inf) -> list[Participant]:
+    def gather(
+        self, count: int, limit: float = math.inf, known: Mapping[int, Introduction] = MappingProxyType({})
+    ) -> list[Participant]:
         """Wait until clients 0 to count - 1 are connected, and return their introductions.
+
+        A run that resumes knows its clients. It waits for them as a round waits for replies: once a quorum is
+        connected, the others have the grace period to come, and they may join later.
 
         Args:
             count: The number of clients.
             limit: Seconds to wait.
+            known: How clients introduced themselves when the run began.
 
         Raises:
             FedQHDError: If a client is missing after `limit` seconds.
         """
         end, missed, self._count = monotonic() + limit, count + 1, count
+        self.introductions |= known
+        enough = end_of_grace = math.inf
+        if known.keys() >= set(range(count)):
+            enough = math.ceil(self.patience.quorum * count)
         while True:
             self.update_nodes()
             missing = [i for i in range(count) if i not in self._node] or self._misfits()
-            if not missing:
+            if len(self._node) < enough:
+                end_of_grace = math.inf
+            elif end_of_grace == math.inf:
+                end_of_grace = monotonic() + self.patience.grace
+            if not missing or monotonic() >= end_of_grace:
                 members = [self.introductions[i].member for i in range(count)]
                 self._terms = Terms.of(members)
                 return members
