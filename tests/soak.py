@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -231,6 +232,8 @@ class Replayed(LocalEngine):
 
 if __name__ == "__main__":
     where, seconds, seed = sys.argv[1:]
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, signal.default_int_handler)
     soak = Soak(Path(where), Chaos(float(seconds), 25.0, 40.0, int(seed)))
     soak.run()
     print(json.dumps(soak.check(), indent=2))

@@ -44,6 +44,8 @@ GIVE_UP = 120.0
 until then."""
 CONNECTED, REFUSED = "SuperNode ID:", "[code: 2004]"
 """What the log of a node contains when the server accepts or refuses it."""
+GIVEN_UP = ("Giving up reconnection", "SSL/TLS handshake error")
+"""What it contains when the node has given up, after which it may neither work nor end."""
 SUPERNODE = (sys.executable, "-m", "fedqhd.deploy.supernode")
 
 
@@ -165,7 +167,7 @@ def run_node(command: list[str], home: Path, client: int, state_dir: Path, refus
                 connected, refused = True, 0.0
             # A trained client stays until the server is gone, because the server ignores the last answer of a node that
             # has left.
-            if done and "Connection attempt failed" in line:
+            if (done and "Connection attempt failed" in line) or any(words in line for words in GIVEN_UP):
                 break
     finally:
         stop(supernode)
