@@ -205,6 +205,22 @@ def test_a_program_ends_with_the_command_that_started_it_even_by_kill_9(tmp_path
     assert gone_pid(child)
 
 
+def test_a_program_of_flowers_does_not_outlive_the_one_that_started_it_in_whatever_thread(tmp_path):
+    child = "import os, time; from fedqhd.deploy.flower import end_with_parent;"
+    child += "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)"
+    parent = (
+        "import subprocess, sys, threading, time; command = [sys.executable, '-c', sys.argv[1]];"
+        "thread = threading.Thread(target=lambda: subprocess.Popen(command, start_new_session=True));"
+        "thread.start(); thread.join(); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent, child], stdout=subprocess.PIPE, text=True)
+    pid = int(process.stdout.readline())
+    assert not gone_pid(pid, 2.0)  # the thread that started it has ended, its process has not
+    process.kill()
+    process.wait()
+    assert gone_pid(pid, 5.0)
+
+
 def test_a_client_draws_noise_that_the_server_cannot_draw_again(tmp_path):
     """The server knows every seed, so that of the run is none for privacy."""
     settings = {"dp_clip": 3.0, "dp_noise": 0.7, "dims": [20], "uplink": "int8"}
