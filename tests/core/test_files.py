@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import zipfile
 import zlib
 
 import numpy as np
@@ -78,6 +79,8 @@ def test_a_file_ends_with_the_checksum_of_all_before_it(tmp_path):
     assert data[-17:-15] == (15).to_bytes(2, "little")  # the length of a zip comment
     assert data[-8:] == checksum(data[:-8]) == b"%08x" % zlib.crc32(data[:-8])
     assert checksum(b"") == b"00000000"
+    with zipfile.ZipFile(tmp_path / "f.npz") as z:
+        assert z.comment == data[-15:]
 
 
 def test_what_is_no_file_of_arrays_is_refused(tmp_path):
@@ -241,14 +244,14 @@ def test_the_newest_checkpoints_are_kept_and_the_newest_whole_one_is_read(tmp_pa
     for path in checkpoints(tmp_path)[:2]:
         path.write_bytes(path.read_bytes()[:-9])
     assert read_checkpoint(tmp_path).number == 10
-    assert caplog.text.count("; continuing from the checkpoint before it") == 2
+    assert [m[m.index("; ") :] for m in caplog.messages] == ["; continuing from the checkpoint before it"] * 2
 
 
 def test_a_checkpoint_of_an_earlier_version_is_passed_over_with_a_word(tmp_path, caplog):
     path = tmp_path / "checkpoint-000001.npz"
     np.savez(path, **{"about.json": np.frombuffer(b'{"version": 1}', np.uint8)})
     assert read_checkpoint(tmp_path) is None
-    assert f"{path} was written by an earlier FedQHD, and this version cannot resume from it" in caplog.text
+    assert caplog.messages == [f"{path} was written by an earlier FedQHD, and this version cannot resume from it"]
 
 
 def test_a_checkpoint_with_a_wrong_index_is_passed_over(tmp_path, caplog):
@@ -257,6 +260,7 @@ def test_a_checkpoint_with_a_wrong_index_is_passed_over(tmp_path, caplog):
     assert read_checkpoint(tmp_path) is None
     assert "its index does not fit its data: its index describes 2 of its 3 bytes" in caplog.text
     assert "its index does not fit its data: 'index'" in caplog.text
+    assert [m.partition(" is ")[0] for m in caplog.messages] == [str(p) for p in checkpoints(tmp_path)]
 
 
 def test_lines_are_objects_of_json_one_to_a_line(tmp_path):

@@ -117,7 +117,7 @@ def test_arrays_at_the_limits_are_accepted():
     for value, expected in (
         (Q - 5.0, REAL), (20.0 * Q, REAL), (Q[:, :0], REAL), (Q.astype(np.float16), REAL), (Q.astype(np.float32), None),
         (20j * Q, COMPLEX), (-20j * Q, COMPLEX), ((1j * Q).astype(np.complex64), COMPLEX), (1j * Q, None), (Q, None),
-        (np.array(3.0), None), (-20.0 * Q, None),
+        (np.array(3.0), None), (-20.0 * Q, None), (Q + 1.0, REAL._replace(least=0.5)),
     ):  # fmt: skip
         check_array("X", value, expected, 100.0)
 
@@ -137,6 +137,14 @@ def test_a_teacher_that_cannot_be_installed_is_refused_with_this_sentence():
         check_teacher(anchors, {"Q": 1e300 * Q, "more": more})
     check_teacher(object(), {"anything": Q})  # of a federation that does not tell
 
+    class AsLongAsAnother:
+        def teaches(self, teacher):
+            return {"Q": Expected((len(teacher["anchors"]), 3), "f")}
+
+    check_teacher(AsLongAsAnother(), {"Q": Q, "anchors": Q})
+    with pytest.raises(FedQHDError, match="its Q is of shape"):
+        check_teacher(AsLongAsAnother(), {"Q": Q, "anchors": Q.T})
+
 
 SECONDS = dict.fromkeys(SPLIT, 0.5)
 RECORDED = Reply(3, {}, 1.0, 9, (Episode(3, 4, 1.0, 5, 0.5), Episode(3, 5, 1.0, 4, 0.4)), "a", SECONDS)
@@ -148,7 +156,7 @@ def test_a_record_of_what_was_asked_for_is_accepted():
     check_record(RECORDED, ASKED._replace(longest=5, before=4))
     pooled = tuple(Episode(3 + site, k, 0.0, 1, 1.0) for k in (0, 1) for site in (0, 1))
     check_record(RECORDED._replace(episodes=pooled, steps=4), ASKED._replace(sites=2, before=0))
-    check_record(RECORDED._replace(episodes=(), steps=0), ASKED._replace(episodes=0))
+    check_record(RECORDED._replace(episodes=(), steps=0), ASKED._replace(episodes=0, before=0))
 
 
 @pytest.mark.parametrize(
