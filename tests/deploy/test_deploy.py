@@ -18,7 +18,7 @@ from fedqhd.core.alive import training
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import WriteFailed, write_bytes
 from fedqhd.deploy.client import log_errors, set_up_logging, site
-from fedqhd.deploy.commands import follow
+from fedqhd.deploy.commands import follow, likely_cause
 from fedqhd.deploy.join import NodeEnd, lines_of
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting, needs_one_encoder
@@ -391,6 +391,19 @@ def test_a_client_that_cannot_write_its_state_says_so_on_its_own_machine(tmp_pat
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(r"fedqhd: .*state\.npz cannot be written \(.*\): make room or give another folder", said)
+
+
+def test_a_server_whose_disk_is_too_full_for_its_log_says_so(tmp_path):
+    resource = pytest.importorskip("resource")
+    assert likely_cause(tmp_path) == f"the server's program ended early, and {tmp_path}/flwr.log may say why"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        said = likely_cause(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert said == f"{tmp_path}/room cannot be written (File too large): make room or give another folder"
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_clients_do_not_share_a_folder(tmp_path, capsys):

@@ -16,7 +16,7 @@ import tomli_w
 from fedqhd.core import alive
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import write_bytes
+from fedqhd.core.files import WriteFailed, write_bytes
 from fedqhd.deploy.guard import LOOPBACK
 from fedqhd.deploy.keys import ServerKeys, certified_names, check_certificate, server_keys
 from fedqhd.deploy.programs import (
@@ -41,6 +41,8 @@ START = 60.0
 """Seconds that the SuperLink has to start."""
 POLL = 0.2
 """Seconds between two looks at a log or a port."""
+ROOM = 1 << 20
+"""The bytes that there must be room for on a disk that is not full."""
 ERROR_PREFIX = "fedqhd: "
 """The beginning of a line in a log that states an error for the user."""
 
@@ -150,9 +152,19 @@ def serve(
         stop(link)
         (home / RULES).unlink(missing_ok=True)  # its secret is of no use to anyone now
     if not summary.exists():
-        unknown = f"the server's program ended early, and {home / 'flwr.log'} may say why"
-        raise FedQHDError(f"{error or unknown}; resume with: {resume_command(config)}")
+        raise FedQHDError(f"{error or likely_cause(home)}; resume with: {resume_command(config)}")
     return read_summary(config.folder)
+
+
+def likely_cause(home: Path) -> str:
+    """Say why the server's program may have ended without a word. Where a disk is full, so is that of its log."""
+    try:
+        write_bytes(home / "room", bytes(ROOM))
+    except WriteFailed as error:
+        return str(error)
+    finally:
+        (home / "room").unlink(missing_ok=True)
+    return f"the server's program ended early, and {home / 'flwr.log'} may say why"
 
 
 NAME = "fedqhd"
