@@ -18,7 +18,7 @@ from fedqhd.core.alive import training
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import WriteFailed, write_bytes
 from fedqhd.deploy.client import log_errors, set_up_logging, site
-from fedqhd.deploy.commands import follow, likely_cause
+from fedqhd.deploy.commands import follow, likely_cause, write_home
 from fedqhd.deploy.join import NodeEnd, lines_of
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting, needs_one_encoder
@@ -404,6 +404,20 @@ def test_a_server_whose_disk_is_too_full_for_its_log_says_so(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert said == f"{tmp_path}/room cannot be written (File too large): make room or give another folder"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_server_on_a_full_disk_does_not_start_and_says_why(tmp_path):
+    resource = pytest.importorskip("resource")
+    config, before = resolve(SERVER), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        with pytest.raises(WriteFailed, match=r"app/(LICENSE|pyproject.toml) cannot be written \(File too large\)"):
+            write_home(config, tmp_path, "127.0.0.1:1", None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    app, log = write_home(config, tmp_path, "127.0.0.1:1", None)
+    assert {file.name for file in app.iterdir()} == {"LICENSE", "pyproject.toml"}
+    assert log.read_text() == ""
 
 
 def test_two_clients_do_not_share_a_folder(tmp_path, capsys):

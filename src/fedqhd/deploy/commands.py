@@ -192,7 +192,8 @@ def write_home(config: Config, home: Path, address: str, keys: ServerKeys | None
     app, log = home / "app", home / "server.log"
     shutil.rmtree(app, ignore_errors=True)
     with resources.as_file(resources.files("fedqhd.deploy") / "app") as ours:
-        shutil.copytree(ours, app)
+        for file in ours.iterdir():
+            write_bytes(app / file.name, file.read_bytes())
     safe = {"root-certificates": str(keys.ca)} if keys else {"insecure": True}
     files = {
         "config.toml": tomli_w.dumps({"superlink": {NAME: {"address": address, **safe}}}),
