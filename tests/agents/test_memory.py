@@ -31,6 +31,9 @@ def test_a_new_memory_is_empty():
     memory = Memory(5, 2)
     assert memory.size == 0
     assert memory.s.shape == (5, 2)
+    assert Replay(5, 2).s_next.dtype == np.float32
+    assert Trajectories(5, 2).first.dtype == np.bool_
+    assert Replay(5, 2, object()).X.shape == Trajectories(5, 2, object()).X.shape == (0, 0)  # without features
     assert memory.X.shape == (0, 0)
     assert memory.scale == 1
     assert [getattr(memory, name).dtype for name in memory.COLUMNS] == [np.float32, np.int64, np.float32, np.float32]
@@ -128,6 +131,15 @@ def test_rows_are_drawn_from_the_filled_ones_alone():
     np.testing.assert_array_equal(drawn, (np.random.default_rng(1).random(600) * 3).astype(int))
 
 
+def test_the_first_transition_follows_none():
+    """Not even if its state is that of a row that was never written."""
+    memory = Replay(3, 2)
+    memory.add(Transition(np.zeros(2, np.float32), 0, 0.0, 0.9, STATES[1]))
+    assert memory.joined.tolist() == [False] * 3
+    memory.add(Transition(STATES[1], 0, 0.0, 0.9, STATES[2]))
+    assert memory.joined.tolist() == [True, False, False]
+
+
 @pytest.mark.parametrize("at", [-1, 3, 10**6])
 def test_a_ring_does_not_go_on_outside_itself(at):
     memory = Replay(3, 2)
@@ -201,6 +213,7 @@ def test_trajectories_keep_their_order():
         (8, [2, 2, 2, 3], [2, 3, 6, 7, 8], [0, 2]),
         (8, [3, 2, 3, 1], [0, 1, 2, 5, 6, 7, 8], [0, 3, 6]),  # 6 of 8 rows remain, which is not too many
         (8, [4, 1, 3, 1], [4, 5, 6, 7, 8], [0, 1, 4]),  # 7 would: the older half of the rows goes instead
+        (8, [2, 2, 2, 1, 2], [0, 1, 4, 5, 7, 8], [0, 2, 4]),  # the newest has one row so far
         (8, [9], [4, 5, 6, 7, 8], [0]),  # what is left of a cut episode is one
         (7, [8], [3, 4, 5, 6, 7], [0]),
         (8, [1, 7, 1], [4, 5, 6, 7, 8], [0, 4]),

@@ -39,7 +39,7 @@ KINDS = ("refused", "absent", "left out", "late")
 """What can happen to replies that do not count as usual."""
 FIELDS: Mapping[str, Field] = {
     **dict.fromkeys(("env", "method", "setting", "learner", "commit"), WORD),
-    **dict.fromkeys(("aggregate", "protocol", "features", "version", "attack", "stopped"), Optional(WORD)),
+    **dict.fromkeys(("aggregate", "protocol", "features", "version", "attack", "stopped", "loop"), Optional(WORD)),
     "seed": Whole(0, 2**128),
     "clients": Whole(1, MOST),
     "episodes": Whole(1),
