@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: help setup setup-all demo test test-slow test-federation mutants lint bench reproduce docs dist
+.PHONY: help setup setup-all demo test test-slow test-federation soak mutants lint bench reproduce docs dist
 
 help:
 	@echo "make demo       set up and train FedQHD with different encoders on CartPole"
 	@echo "make test       set up with all extras and run the tests"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-federation  the tests with real processes over loopback, and Flower's simulation"
+	@echo "make soak       a real federation of five clients that is hurt at random moments, for an hour"
 	@echo "make mutants    changes of the code that no test notices (hours of one core; resumable)"
 	@echo "make lint       ruff, mypy, import-linter"
 	@echo "make bench      speed beside torch, numpy, scikit-learn, torchhd, DQN, PPO in JAX (wants an idle machine)"
@@ -49,6 +50,11 @@ test-slow: setup-all
 
 test-federation: setup-all
 	$(BIN)/pytest -n 3 -m federation tests/deploy tests/engines tests/test_bits.py
+
+soak: setup-all
+	rm -rf runs/soak
+	mkdir -p runs/soak
+	$(BIN)/python tests/soak.py runs/soak 3600 0
 
 mutants: setup-all
 	$(PIP) install mutmut==3.8.1

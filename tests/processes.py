@@ -28,8 +28,13 @@ def start(*command, **options):
     """In a session of its own, so that its whole group can be asked about and signalled."""
     return subprocess.Popen(
         list(map(str, command)), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        **options,
+        errors="replace", **options,
     )  # fmt: skip
+
+
+def python_path(*folders):
+    """The path on which a program finds modules in these folders, before those that this one finds."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def read_until(process, words):
@@ -134,4 +139,4 @@ def shifted(folder, seconds):
     (folder / "clock").mkdir(exist_ok=True)
     (folder / "clock" / "sitecustomize.py").write_text(SHIFTED)
     (folder / "clock" / "shift").write_text(str(seconds))
-    return {"PYTHONPATH": str(folder / "clock"), "SHIFT": str(folder / "clock" / "shift")}
+    return {"PYTHONPATH": python_path(folder / "clock"), "SHIFT": str(folder / "clock" / "shift")}

@@ -16,8 +16,8 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from fedqhd.federation import AnchorCompile
 
-PACE = 0.25
-"""Seconds an episode takes."""
+PACE = "0.25"
+"""Seconds an episode takes, unless FEDQHD_TEST_PACE says otherwise."""
 
 
 def count(path: str) -> int:
@@ -29,7 +29,7 @@ def count(path: str) -> int:
 
 class Slow(CartPoleEnv):
     def reset(self, **options):
-        time.sleep(PACE)
+        time.sleep(float(os.environ.get("FEDQHD_TEST_PACE", PACE)))
         if path := os.environ.get("FEDQHD_TEST_EPISODES"):
             count(path)
         return super().reset(**options)

@@ -18,7 +18,7 @@ from fedqhd.core.alive import training
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import WriteFailed, write_bytes
 from fedqhd.deploy.client import log_errors, set_up_logging, site
-from fedqhd.deploy.commands import follow
+from fedqhd.deploy.commands import follow, likely_cause, write_home
 from fedqhd.deploy.join import NodeEnd, lines_of
 from fedqhd.deploy.programs import is_loopback, open_log, parse_address, start, stop
 from fedqhd.deploy.settings import check_server, client_settings, greeting, needs_one_encoder
@@ -205,6 +205,22 @@ def test_a_program_ends_with_the_command_that_started_it_even_by_kill_9(tmp_path
     assert gone_pid(child)
 
 
+def test_a_program_of_flowers_does_not_outlive_the_one_that_started_it_in_whatever_thread(tmp_path):
+    child = "import os, time; from fedqhd.deploy.flower import end_with_parent;"
+    child += "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)"
+    parent = (
+        "import subprocess, sys, threading, time; command = [sys.executable, '-c', sys.argv[1]];"
+        "thread = threading.Thread(target=lambda: subprocess.Popen(command, start_new_session=True));"
+        "thread.start(); thread.join(); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent, child], stdout=subprocess.PIPE, text=True)
+    pid = int(process.stdout.readline())
+    assert not gone_pid(pid, 2.0)  # the thread that started it has ended, its process has not
+    process.kill()
+    process.wait()
+    assert gone_pid(pid, 5.0)
+
+
 def test_a_client_draws_noise_that_the_server_cannot_draw_again(tmp_path):
     """The server knows every seed, so that of the run is none for privacy."""
     settings = {"dp_clip": 3.0, "dp_noise": 0.7, "dims": [20], "uplink": "int8"}
@@ -375,6 +391,33 @@ def test_a_client_that_cannot_write_its_state_says_so_on_its_own_machine(tmp_pat
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(r"fedqhd: .*state\.npz cannot be written \(.*\): make room or give another folder", said)
+
+
+def test_a_server_whose_disk_is_too_full_for_its_log_says_so(tmp_path):
+    resource = pytest.importorskip("resource")
+    assert likely_cause(tmp_path) == f"the server's program ended early, and {tmp_path}/flwr.log may say why"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
+    try:
+        said = likely_cause(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert said == f"{tmp_path}/room cannot be written (File too large): make room or give another folder"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_on_a_full_disk_does_not_start_and_says_why(tmp_path):
+    resource = pytest.importorskip("resource")
+    config, before = resolve(SERVER), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        with pytest.raises(WriteFailed, match=r"app/(LICENSE|pyproject.toml) cannot be written \(File too large\)"):
+            write_home(config, tmp_path, "127.0.0.1:1", None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    app, log = write_home(config, tmp_path, "127.0.0.1:1", None)
+    assert {file.name for file in app.iterdir()} == {"LICENSE", "pyproject.toml"}
+    assert log.read_text() == ""
 
 
 def test_two_clients_do_not_share_a_folder(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -12,13 +13,17 @@ import pytest
 
 pytest.importorskip("flwr")
 
+import httpx
 from flwr.app import Array
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
+from flwr.supercore.retry import make_simple_http_retry_invoker
 
+from fedqhd.deploy.join import NodeEnd, run_node
 from fedqhd.deploy.nodes import CLIENT_HEADER, SILENCE, Nodes
 from fedqhd.deploy.rules import PIECE, REPLY
+from fedqhd.deploy.supernode import passing
 
 FLEET = "/v1/fleet/push-object"
 
@@ -96,3 +101,33 @@ def test_what_clients_send_is_accepted():
     for size in (1, 1000, 2_000_000):
         for name, part in get_all_nested_objects(Array(np.zeros(size))).items():
             assert nodes.accept(FLEET, pushed(part.deflate(), name)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "final"),
+    [
+        ("[SSL: UNEXPECTED_EOF_WHILE_READING] EOF occurred in violation of protocol (_ssl.c:1006)", False),
+        ("_ssl.c:989: The handshake operation timed out", False),
+        ("[Errno 104] Connection reset by peer", False),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired (_ssl.c:1006)", True),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)", True),
+    ],
+)
+def test_a_connection_that_breaks_while_its_encryption_is_agreed_on_is_tried_again(said, final):
+    for kind in (httpx.ConnectError, httpx.ReadError, httpx.ConnectTimeout):
+        error = passing(kind(said))
+        assert type(error) is kind
+        assert str(error) == (said if final else "the connection broke")
+        # Negative control: this is how Flower decides.
+        gives_up = make_simple_http_retry_invoker().should_giveup
+        assert gives_up(error) is final
+        assert gives_up(kind(said)) is ("ssl" in said.lower())
+
+
+def test_a_node_that_has_given_up_is_not_waited_for(tmp_path, capsys):
+    (tmp_path / "flower").mkdir()
+    for line in ("ERROR : SSL/TLS handshake error detected.", "Giving up reconnection after 6.13 seconds and 5 tries."):
+        code = f"import time; print('SuperNode ID: 3', flush=True); print({line!r}, flush=True); time.sleep(600)"
+        end = run_node([sys.executable, "-c", code], tmp_path / "flower", 0, tmp_path, 0.0)
+        assert end == NodeEnd(trained=False, connected=True, refused=0.0)
+        assert end.reason(tmp_path) == "the server is gone"

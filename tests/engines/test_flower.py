@@ -11,13 +11,14 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import ArrayRecord, Context
+from flwr.app import ArrayRecord, Context, RecordDict
 from test_engines import state_of
 
 from conftest import tiny
 from fedqhd.agents.client import LocalClient
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
+from fedqhd.deploy.server import known_clients, remember_clients
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower.client import make_client_app
 from fedqhd.engines.flower.engine import FlowerEngine
@@ -381,6 +382,68 @@ def test_a_client_may_not_come_back_as_another(faulty, caplog):
         engine.round(None, 1)
 
 
+def test_nobody_takes_the_place_of_a_client_that_is_connected(tmp_path, caplog):
+    """A node without a guard of ours before it can say any number. A client that is started again keeps its folder."""
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=2)
+
+    def open_named(context, greeting):
+        name = str(context.node_config.get("name", "first"))
+        return open_site(config, tmp_path, context, greeting)._replace(name=name)
+
+    grid = InProcessGrid(make_client_app(open_named), [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint())
+    engine.gather(2, limit=5.0)
+
+    def join(node, **node_config):
+        grid.contexts[node] = Context(1, node, {"partition-id": 0, **node_config}, RecordDict(), {})
+        engine.update_nodes()
+
+    join(2000, name="second")
+    assert engine._node == {0: 1000, 1: 1001}
+    assert "client 0 is connected from another place" in caplog.text
+    join(2001)
+    assert engine._node == {0: 2001, 1: 1001}
+    del grid.contexts[2001], grid.contexts[1000]
+    join(2002, name="third")  # once the first has left, its number is free
+    assert engine._node == {0: 2002, 1: 1001}
+    join(2003)
+    assert engine._node == {0: 2002, 1: 1001}
+
+
+def test_a_run_that_resumes_does_not_wait_for_a_client_that_is_gone(tmp_path):
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3)
+    world = build(config)[1].public.fingerprint()
+    app = make_client_app(partial(open_site, config, tmp_path))
+
+    def engine(clients):
+        grid = InProcessGrid(app, [{"partition-id": i} for i in clients])
+        return FlowerEngine(grid, "run", {}, world, patience=Patience(quorum=0.5, grace=0.3, poll=0.02))
+
+    began = engine(range(3))
+    members = began.gather(3, limit=5.0)
+    remember_clients(tmp_path, began.introductions)
+    known = known_clients(tmp_path)
+    resumed, since = engine([0, 2]), monotonic()
+    assert [m.fingerprint for m in resumed.gather(3, 5.0, known)] == [m.fingerprint for m in members]
+    assert monotonic() >= since + 0.3
+    assert resumed.orders("train", None, 1).keys() == {0, 2}
+    resumed.grid.contexts[2000] = Context(1, 2000, {"partition-id": 1}, RecordDict(), {})
+    resumed.update_nodes()
+    assert resumed._node.keys() == {0, 1, 2}
+    for clients, told in (([0, 2], {}), ([0], known), ([0, 2], {k: v for k, v in known.items() if k})):
+        with pytest.raises(FedQHDError, match=r"these had not joined after 0\.5 seconds"):
+            engine(clients).gather(3, 0.5, told)
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", "[3]", "[{}]", '[{"client": -1}]', "[" * 10**5])
+def test_a_damaged_list_of_clients_is_not_used(tmp_path, caplog, text):
+    assert known_clients(tmp_path) == {}
+    assert not caplog.text
+    (tmp_path / "clients.json").write_text(text)
+    assert known_clients(tmp_path) == {}
+    assert "clients.json is damaged and is not used" in caplog.text
+
+
 def test_waiting_says_for_how_many(tmp_path, caplog):
     caplog.set_level("INFO")
     config = tiny(tmp_path, env=CORRIDOR, clients=3)
@@ -389,6 +452,19 @@ def test_waiting_says_for_how_many(tmp_path, caplog):
     with pytest.raises(FedQHDError, match=r"of clients=3 these had not joined after 0\.2 seconds: 0, 2"):
         engine.gather(3, limit=0.2)
     assert "waiting for 2 of 3 clients: 0, 2" in caplog.text
+
+
+def test_a_client_that_would_cut_off_the_rows_of_the_others_is_refused(tmp_path, caplog):
+    config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", method="truncated-fedavg-qhd", dims=[48, 64])
+    app = make_client_app(partial(open_site, config, tmp_path))
+    grid = InProcessGrid(app, [{"partition-id": i} for i in (0, 1)])
+    engine = FlowerEngine(grid, "run", {}, build(config)[1].public.fingerprint(), least_rows=64)
+    with pytest.raises(FedQHDError, match=r"of clients=2 these had not joined after 0\.3 seconds: 0;"):
+        engine.gather(2, limit=0.3)
+    assert "client 0 does not fit: its W has 48 rows, fewer than the smallest of the server's dims, 64" in caplog.text
+    engine.least_rows = 48
+    grid.contexts[2000] = grid.contexts.pop(1000)  # its operator starts it again
+    engine.gather(2, limit=5.0)
 
 
 @pytest.mark.parametrize(("uplink", "share"), [("float16", 4), ("int8", 8)])

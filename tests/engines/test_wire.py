@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import MessageType
+from flwr.app import Array, ArrayRecord, MessageType
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
@@ -18,6 +18,7 @@ from conftest import interrupt_after, tiny
 from fedqhd.engines.flower.client import make_client_app
 from fedqhd.engines.flower.grid import InProcessGrid
 from fedqhd.engines.flower.simulation import SimulationEngine
+from fedqhd.engines.flower.strategy import FedQHD
 from fedqhd.runs.build import build, make_server
 from fedqhd.runs.callback import Callback, Training
 from fedqhd.runs.checkpoint import Parties
@@ -230,3 +231,40 @@ def test_an_answer_counts_for_the_client_that_was_asked_whatever_it_says(tmp_pat
     server, seen = run(settings_of(tmp_path, len(HONEST) + len(LIARS), 2), lambda content: None, grid=Forged)
     assert seen.used == [{*HONEST, *LIARS}] * 2
     assert not server.counts
+
+
+class Impostor(InProcessGrid):
+    """The last node says in every way that it can that its answer is the first one's, and is read last."""
+
+    last = 1002
+
+    def _sent(self, message, way):
+        if way == "up" and message.metadata.src_node_id == self.last and message.has_content():
+            if message.metadata.message_type == MessageType.TRAIN:
+                message.content["about"]["client"] = 0
+                message.content["metrics"]["episodes/client"] = [0]
+                message.content["arrays"]["W"] = Array(1e6 + message.content["arrays"]["W"].numpy())
+        elif way == "down" and message.metadata.dst_node_id == 1000:
+            self.first = message.metadata.message_id
+        return super()._sent(message, way)
+
+    def pull_messages(self, message_ids):
+        answers = sorted(super().pull_messages(message_ids), key=lambda answer: answer.metadata.src_node_id)
+        for answer in answers:
+            if answer.metadata.src_node_id == self.last:
+                answer.metadata.__dict__.update(_reply_to_message_id=self.first, _src_node_id=1000)
+        return answers
+
+
+def test_in_flowers_own_loop_no_client_can_answer_for_another(tmp_path):
+    clients, world = build(settings_of(tmp_path, 3, 2))
+    app = make_client_app(partial(open_site, settings_of(tmp_path, 3, 2), tmp_path / "nodes"))
+    grid = Impostor(app, [{"partition-id": i} for i in range(3)])
+    server = make_server(settings_of(tmp_path, 3, 2), world.members, world.public)
+    engine = SimulationEngine(
+        grid, clients, tmp_path / "nodes", "run", world.public.fingerprint(), on_absent=server.record_absence
+    )
+    result = FedQHD(engine, world.federation, server, [1, 1]).start(grid, ArrayRecord(), num_rounds=2)
+    assert np.abs(result.arrays["W"].numpy()).max() < 100
+    assert server.used_weights.keys() == {0, 1}
+    assert server.counts == {"absent/2/unreadable": 2}

@@ -17,9 +17,11 @@ from fedqhd.agents.client import SPLIT
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Episode, Expected, Reply
 from fedqhd.federation import AnchorCompile, ParameterAverage, Participant, Server, run_rounds
+from fedqhd.federation.method import method_of
 from fedqhd.federation.terms import misfits
 from fedqhd.federation.validate import Refused, check_reply
 from fedqhd.runs.build import build, make_server
+from fedqhd.runs.config import resolve
 from fedqhd.runs.outcome import final_returns, training_returns
 from fedqhd.runs.run import train
 
@@ -442,6 +444,22 @@ def test_of_clients_that_contradict_each_other_most_are_right():
     assert misfits(different, one_encoder=False) == {}
     assert misfits({**different, 1: member("1", (1, 7))}, one_encoder=False).keys() == {1}
     assert misfits({0: member("a", (8, 2)), 1: member("a", (9, 2))}, one_encoder=False).keys() == {1}
+
+
+def test_nobody_cuts_off_the_rows_of_the_others():
+    """Where all are cut to the rows of the smallest, a single client decides how many are left."""
+    method = method_of(resolve({"env": "CartPole-v1", "method": "truncated-fedavg-qhd", "setting": "heterogeneous",
+                                "dims": [80, 64, 96]}))  # fmt: skip
+    assert method.least_rows == 64
+    shapes = {0: (64, 2), 1: (500, 2), 2: (1, 2), 3: (63, 2), 4: (), 5: (80, 2)}
+    members = {i: Participant(str(i), like={"W": np.zeros(shape)}) for i, shape in shapes.items()}
+    members[6] = Participant("6")
+    found = misfits(members, one_encoder=False, least_rows=method.least_rows)
+    assert found.keys() == {2, 3, 4, 6}
+    assert "its W has 1 rows, fewer than the smallest of the server's dims, 64" in found[2]
+    assert 2 not in misfits(members, one_encoder=False)  # negative control
+    others = ("fedqhd", "independent-qhd")
+    assert not any(method_of(method.config.replace(method=name)).least_rows for name in others)
 
 
 def test_numbers_of_numpy_from_an_agent_of_the_user_are_recorded_as_plain_ones(tmp_path):

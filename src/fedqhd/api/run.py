@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from os import PathLike
@@ -19,7 +18,7 @@ from fedqhd.core.lines import read_complete_lines
 from fedqhd.core.protocols import Array
 from fedqhd.core.trust import grant
 from fedqhd.report.figures import curves_figure
-from fedqhd.runs import metrics
+from fedqhd.runs import metrics, summary
 from fedqhd.runs.callback import EVALUATIONS
 from fedqhd.runs.config import load_config
 from fedqhd.runs.outcome import training_returns
@@ -42,14 +41,14 @@ class Run(Mapping[str, Any]):
         self.folder = Path(folder)
         if trust:
             grant(folder)
-        if not (self.folder / "summary.json").exists():
+        if not (self.folder / summary.NAME).exists():
             why = "is not finished" if (self.folder / "config.toml").exists() else "holds no run"
             raise FedQHDError(f"{str(self.folder)!r} {why}: a folder with the results of fedqhd.train is needed")
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json, and the folder of the run under "out"."""
-        return {**json.loads((self.folder / "summary.json").read_text()), "out": str(self.folder)}
+        return {**summary.read_summary(self.folder), "out": str(self.folder)}
 
     @cached_property
     def config(self) -> Config:

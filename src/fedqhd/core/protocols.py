@@ -228,6 +228,8 @@ class Expected(NamedTuple):
     """The smallest value that an element may have."""
     votes: bool = True
     """Whether aggregation compares this array between clients to detect outliers."""
+    gram: bool = False
+    """Whether it holds sums of squares X^T X, that is, symmetric matrices without negative eigenvalues."""
 
 
 class Federation(Protocol):

@@ -98,6 +98,23 @@ class ListOf:
 
 
 @dataclass(frozen=True)
+class MapOf:
+    """A table of values by name; if there are `names`, it has no others."""
+
+    item: Field
+    names: tuple[str, ...] = ()
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, dict) and all(
+            (not self.names or name in self.names) and self.item.accepts(one) for name, one in value.items()
+        )
+
+    def __str__(self) -> str:
+        names = f" of {', '.join(self.names)}" if self.names else ""
+        return f"a table{names}, and each value {self.item}"
+
+
+@dataclass(frozen=True)
 class Json:
     """A text in JSON whose content passes a check; `what` describes it."""
 

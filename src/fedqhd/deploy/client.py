@@ -23,6 +23,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import damaged, write_secret
 from fedqhd.core.trust import remember
+from fedqhd.deploy.rules import HOME, folder_name
 from fedqhd.deploy.settings import client_settings
 from fedqhd.engines.flower.account import Account
 from fedqhd.engines.flower.client import Site, make_client_app
@@ -93,6 +94,7 @@ def site(node: Mapping[str, Any], greeting: Mapping[str, Any]) -> Site:
         uplink=c.get("uplink", "full"),
         account=open_account(c, home, float(node.get("epsilon", math.inf))),
         secure_range=secure_range(c),
+        name=folder_name(home / HOME),
     )
 
 

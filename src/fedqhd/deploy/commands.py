@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import tomli_w
 from fedqhd.core import alive
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import write_bytes
+from fedqhd.core.files import WriteFailed, write_bytes
 from fedqhd.deploy.guard import LOOPBACK
 from fedqhd.deploy.keys import ServerKeys, certified_names, check_certificate, server_keys
 from fedqhd.deploy.programs import (
@@ -36,11 +35,14 @@ from fedqhd.deploy.settings import check_server, resume_command
 from fedqhd.deploy.superlink import register, secured, sent_keys
 from fedqhd.envs.make import spaces_of
 from fedqhd.runs.folder import claim, clear
+from fedqhd.runs.summary import read_summary
 
 START = 60.0
 """Seconds that the SuperLink has to start."""
 POLL = 0.2
 """Seconds between two looks at a log or a port."""
+ROOM = 1 << 20
+"""The bytes that there must be room for on a disk that is not full."""
 ERROR_PREFIX = "fedqhd: "
 """The beginning of a line in a log that states an error for the user."""
 
@@ -114,7 +116,7 @@ def serve(
     claim(config, overwrite, resume)
     summary = config.folder / "summary.json"
     if resume and summary.exists():
-        return dict(json.loads(summary.read_text()))
+        return read_summary(config.folder)
     check_port(host, port)
     adopt_orphans()
     with alive.training(config.folder):  # refuses a folder in which another process trains
@@ -150,9 +152,19 @@ def serve(
         stop(link)
         (home / RULES).unlink(missing_ok=True)  # its secret is of no use to anyone now
     if not summary.exists():
-        unknown = f"the server's program ended early, and {home / 'flwr.log'} may say why"
-        raise FedQHDError(f"{error or unknown}; resume with: {resume_command(config)}")
-    return dict(json.loads(summary.read_text()))
+        raise FedQHDError(f"{error or likely_cause(home)}; resume with: {resume_command(config)}")
+    return read_summary(config.folder)
+
+
+def likely_cause(home: Path) -> str:
+    """Say why the server's program may have ended without a word. Where a disk is full, so is that of its log."""
+    try:
+        write_bytes(home / "room", bytes(ROOM))
+    except WriteFailed as error:
+        return str(error)
+    finally:
+        (home / "room").unlink(missing_ok=True)
+    return f"the server's program ended early, and {home / 'flwr.log'} may say why"
 
 
 NAME = "fedqhd"
@@ -180,7 +192,8 @@ def write_home(config: Config, home: Path, address: str, keys: ServerKeys | None
     app, log = home / "app", home / "server.log"
     shutil.rmtree(app, ignore_errors=True)
     with resources.as_file(resources.files("fedqhd.deploy") / "app") as ours:
-        shutil.copytree(ours, app)
+        for file in ours.iterdir():
+            write_bytes(app / file.name, file.read_bytes())
     safe = {"root-certificates": str(keys.ca)} if keys else {"insecure": True}
     files = {
         "config.toml": tomli_w.dumps({"superlink": {NAME: {"address": address, **safe}}}),

@@ -5,7 +5,11 @@ Flower starts them by name, and `fedqhd federate` puts a folder of scripts befor
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
@@ -25,6 +29,8 @@ PROGRAMS = {
     "flwr-clientapp": "flwr.supernode.cli",
 }
 """The programs that Flower starts by itself, and the package in which each is a module and a function of its name."""
+WATCH = 0.5
+"""Seconds between two looks at whether the parent of a program lives."""
 FOR_PROGRAMS = ("/v1/control/", "/v1/runtime/")
 """Where the requests to which the secret belongs go."""
 
@@ -53,6 +59,22 @@ def carry_secret(secret: str) -> None:
     httpx.Client = Client  # type: ignore[misc]
 
 
+def end_with_parent() -> None:
+    """Let this process be killed within a second after its parent has ended, however that ended.
+
+    Without it, a server's program whose SuperLink was killed waits for it without end and keeps the folder of the run.
+    The system can tell a process that the thread by which it was started has ended, but not that the process has.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(WATCH)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def load(name: str) -> Callable[[], Any]:
     """Return the function that runs one of PROGRAMS, or Flower's command line.
 
@@ -72,6 +94,7 @@ def load(name: str) -> Callable[[], Any]:
 
 def main() -> None:
     """Run the program of the given name."""
+    end_with_parent()
     name = sys.argv.pop(1)
     sys.argv[0] = name
     rules = read_rules()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import queue
-import secrets
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ import tomli_w
 
 from fedqhd.core.alive import is_training, training
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import write_bytes, write_secret
+from fedqhd.core.files import write_bytes
 from fedqhd.deploy.clock import difference
 from fedqhd.deploy.commands import ERROR_PREFIX, POLL, check_exposed
 from fedqhd.deploy.keys import client_keys
@@ -35,7 +34,7 @@ from fedqhd.deploy.programs import (
     stop,
     write_rules,
 )
-from fedqhd.deploy.rules import new_rules
+from fedqhd.deploy.rules import HOME, folder_name, new_rules
 from fedqhd.deploy.settings import check_client
 
 RETRY = 2.0
@@ -45,6 +44,8 @@ GIVE_UP = 120.0
 until then."""
 CONNECTED, REFUSED = "SuperNode ID:", "[code: 2004]"
 """What the log of a node contains when the server accepts or refuses it."""
+GIVEN_UP = ("Giving up reconnection", "SSL/TLS handshake error")
+"""What it contains when the node has given up, after which it may neither work nor end."""
 SUPERNODE = (sys.executable, "-m", "fedqhd.deploy.supernode")
 
 
@@ -88,7 +89,7 @@ def join(
             raise FedQHDError(f"{name}={value} is not possible: it must be at least 0")
     if port:
         check_port("127.0.0.1", port)
-    home = (state_dir / "flower").absolute()
+    home = (state_dir / HOME).absolute()
     if is_training(home):
         raise FedQHDError(f"state_dir={str(state_dir)!r} is in use by another client: give another folder")
     adopt_orphans()
@@ -166,7 +167,7 @@ def run_node(command: list[str], home: Path, client: int, state_dir: Path, refus
                 connected, refused = True, 0.0
             # A trained client stays until the server is gone, because the server ignores the last answer of a node that
             # has left.
-            if done and "Connection attempt failed" in line:
+            if (done and "Connection attempt failed" in line) or any(words in line for words in GIVEN_UP):
                 break
     finally:
         stop(supernode)
@@ -203,14 +204,6 @@ def lines_of(program: subprocess.Popen[str], log: Path) -> Iterator[str]:
         except queue.Empty:
             if ended:
                 return
-
-
-def folder_name(home: Path) -> str:
-    """Return a random name for the folder of a client, which stays the same when the client is started again."""
-    path = home / "name"
-    if not path.exists():
-        write_secret(path, secrets.token_hex(8).encode())
-    return path.read_text()
 
 
 def wait_for_server(host: str, port: int, ca: Path | None) -> float:

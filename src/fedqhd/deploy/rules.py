@@ -18,6 +18,8 @@ from fedqhd.core.files import write_secret
 from fedqhd.deploy.guard import LOOPBACK
 
 VARIABLE = "FEDQHD_RULES"
+HOME = "flower"
+"""The folder in that of a client where Flower keeps its files."""
 PIECE = 8 << 20
 """The bytes that any message may have. Flower cuts arrays into pieces of 5 MiB, and its own data are much smaller."""
 REPLY = 256 << 20
@@ -48,6 +50,14 @@ class Rules(NamedTuple):
     def write(self, path: Path) -> None:
         """Write the rules to a file that only its owner can read."""
         write_secret(path, json.dumps(self._asdict()).encode())
+
+
+def folder_name(home: Path) -> str:
+    """Return a random name for the folder of a client, which stays the same when the client is started again."""
+    path = home / "name"
+    if not path.exists():
+        write_secret(path, secrets.token_hex(8).encode())
+    return path.read_text()
 
 
 def new_rules(epoch: float | None = None) -> Rules:

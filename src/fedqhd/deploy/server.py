@@ -5,6 +5,7 @@ The run-config holds the file of settings (config) and how long the server waits
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import secrets
@@ -14,7 +15,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.serverapp import Grid, ServerApp
 from rich.console import Console
 
@@ -26,9 +27,13 @@ from fedqhd.core.files import write_bytes
 from fedqhd.deploy.settings import RUN_NAME, check_server, greeting, needs_one_encoder
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.grid import Patience
+from fedqhd.engines.flower.records import Introduction, read_introduction, write_introduction
+from fedqhd.engines.flower.schema import ABOUT
 from fedqhd.envs.make import spaces_of
 from fedqhd.envs.public import make_public
 from fedqhd.federation import Terms
+from fedqhd.federation.method import method_of
+from fedqhd.federation.validate import Refused
 from fedqhd.report.figures import curves
 from fedqhd.report.terminal import Progress, closing
 from fedqhd.runs.build import World, make_federation, make_server
@@ -42,6 +47,10 @@ from fedqhd.runs.private import secure_range
 from fedqhd.runs.run import conduct
 
 app = ServerApp()
+log = logging.getLogger("fedqhd")
+
+CLIENTS = "clients.json"
+"""The file in the folder of a run that holds how its clients introduced themselves."""
 
 
 def run_name(folder: Path, resume: bool) -> str:
@@ -52,6 +61,25 @@ def run_name(folder: Path, resume: bool) -> str:
     name = secrets.token_hex(4)
     write_bytes(path, f"{name}\n".encode())
     return name
+
+
+def known_clients(folder: Path) -> dict[int, Introduction]:
+    """Return how the clients of a run introduced themselves when it began; none if that is not known."""
+    try:
+        told = json.loads((folder / CLIENTS).read_bytes())
+        found = [read_introduction(RecordDict({ABOUT: ConfigRecord(about)})) for about in told]
+    except FileNotFoundError:
+        return {}
+    except (Refused, ValueError, TypeError, AttributeError, RecursionError) as error:
+        log.warning("%s is damaged and is not used: %s", folder / CLIENTS, error)
+        return {}
+    return {introduction.client: introduction for introduction in found}
+
+
+def remember_clients(folder: Path, introductions: Mapping[int, Introduction]) -> None:
+    """Write down how the clients of a run introduced themselves, but for the secret names of their folders."""
+    told = [dict(write_introduction(i._replace(name="")).config_records[ABOUT]) for i in introductions.values()]
+    write_bytes(folder / CLIENTS, json.dumps(told).encode())
 
 
 class Options(NamedTuple):
@@ -77,9 +105,11 @@ def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
         world_print = public.fingerprint()
         engine = FlowerEngine(
             grid, run_name(c.folder, resume), greeting(c), world_print, patience=patience, nodes=nodes,
-            one_encoder=needs_one_encoder(c), secure_range=secure_range(c), on_episode=training.tell_episode,
+            one_encoder=needs_one_encoder(c), least_rows=method_of(c).least_rows, secure_range=secure_range(c),
+            on_episode=training.tell_episode,
         )  # fmt: skip
-        members = engine.gather(c.clients, wait)
+        members = engine.gather(c.clients, wait, known_clients(c.folder) if resume else {})
+        remember_clients(c.folder, engine.introductions)
         server = make_server(c, members, public)
         engine.on_absent, engine.longest = server.record_absence, server.longest
         world = World(public, make_federation(c, Terms.of(members), public), [], members)

@@ -8,10 +8,10 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Agent, Array, Client, Expected, Payload, Reply
 from fedqhd.federation.aggregate import RULES, weighted_mean
 from fedqhd.federation.fedqhd import AnchorCompile
+from fedqhd.linalg.grams import reliable_ridge
 from fedqhd.linalg.normal import Factors
 from fedqhd.linalg.real_rows import real_view
 
@@ -87,19 +87,19 @@ class NormalExchange:
         W = self.like["W"]
         p, A = real_view(np.asfortranarray(W)).shape[::-1]
         # Sums grow with the data of a client, so their differences do not show who lies.
-        shapes: dict[str, tuple[int, ...]] = {"G": (A, p, p), "b": (p, A), "range": (2,)}
-        arrays = {name: Expected(shape, "f", votes=False) for name, shape in shapes.items()}
-        return {**arrays, "W": Expected(W.shape, W.dtype.kind, votes=False)}
+        return {
+            "G": Expected((A, p, p), "f", votes=False, gram=True),
+            "b": Expected((p, A), "f", votes=False),
+            "range": Expected((2,), "f", votes=False),
+            "W": Expected(W.shape, W.dtype.kind, votes=False),
+        }
 
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
-        G, b = (np.sum([r.payload[name] for r in replies], axis=0) for name in ("G", "b"))
-        try:
-            change = self.rho * Factors(G, self.lam).solve(b)
-        except np.linalg.LinAlgError:
-            raise FedQHDError(
-                f"the clients' normal equations cannot be solved: a client sent a matrix that is not a sum of squares, "
-                f"or fit_lam={self.lam:g} is too small"
-            ) from None
+        grams = [r.payload["G"] for r in replies]
+        G = np.stack(grams).sum(axis=0, dtype=np.float64)
+        b = np.sum([r.payload["b"] for r in replies], axis=0)
+        # A client may claim sums so large that lam vanishes beside them; they must not end the run of the others.
+        change = self.rho * Factors(G, reliable_ridge(self.lam, grams, G)).solve(b)
         # All clients have the same W from the last round; the median is that W, even if a few clients lie about it.
         W = np.array(RULES["median"].combine(replies, "W"), order="F")
         W = W.astype(np.result_type(W, np.float64))

@@ -155,6 +155,11 @@ class Method:
         return agent
 
     @property
+    def least_rows(self) -> int:
+        """The fewest rows that the W of a client may have. Above 0 if its rows decide what the others exchange."""
+        return 0
+
+    @property
     def rule(self) -> Rule:
         """Whose replies count, and how the server combines them. An oracle has nothing to aggregate."""
         return rule_of(self.config.get("aggregate", "mean"))

@@ -30,8 +30,8 @@ def shapes(like: Payload) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {name: (v.dtype.str, v.shape) for name, v in like.items()}
 
 
-def misfits(members: Mapping[int, Participant], one_encoder: bool) -> dict[int, str]:
-    """Find the clients whose introductions contradict those of the others.
+def misfits(members: Mapping[int, Participant], one_encoder: bool, least_rows: int = 0) -> dict[int, str]:
+    """Find the clients whose introductions contradict those of the others or the settings of the server.
 
     What they say decides what all clients exchange, so that one of them could get the replies of all others refused.
     Where clients disagree, most of them are right and, if there are as many on both sides, those of the client with
@@ -40,6 +40,7 @@ def misfits(members: Mapping[int, Participant], one_encoder: bool) -> dict[int, 
     Args:
         members: What each client says of itself.
         one_encoder: Whether the method needs the same encoder, or networks of the same shape, at all clients.
+        least_rows: The fewest rows that the W of a client may have.
 
     Returns:
         Why each of these clients does not fit, by client.
@@ -52,6 +53,13 @@ def misfits(members: Mapping[int, Participant], one_encoder: bool) -> dict[int, 
     columns = {i: m.like["W"].shape[1:] for i, m in members.items() if m.like.keys() == {"W"}}
     for i in outvoted(columns):
         found[i] = f"its W has the columns {columns[i]}, unlike that of the other clients"
+    for i, m in members.items():
+        rows = m.like["W"].shape[:1] if "W" in m.like else ()
+        if least_rows and rows < (least_rows,):
+            found[i] = (
+                f"its W has {sum(rows)} rows, fewer than the smallest of the server's dims, {least_rows}, and "
+                "would cut off the rows of all others"
+            )
     if one_encoder:
         for i in outvoted({i: m.fingerprint for i, m in members.items()}):
             found[i] = f"its fingerprint {members[i].fingerprint} is not that of the others, but all need one encoder"

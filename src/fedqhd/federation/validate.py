@@ -11,6 +11,7 @@ import numpy as np
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Expected, Federation, Payload, Reply, weight_due
+from fedqhd.linalg.grams import are_sums_of_squares
 
 
 class Participant(NamedTuple):
@@ -102,6 +103,9 @@ def check_array(name: str, value: Any, expected: Expected | None, magnitude: flo
         )  # fmt: skip
         if expected is not None:
             need(low >= expected.least, "range", f"its {name} goes down to {low:.3g}, below {expected.least:g}")
+    if expected is not None and expected.gram:
+        square = are_sums_of_squares(value)
+        need(square, "range", f"its {name} is not a sum of squares: symmetric and without negative eigenvalues")
 
 
 @runtime_checkable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fedqhd.core.files import write_bytes
 from fedqhd.runs.outcome import smooth, training_returns
+from fedqhd.runs.summary import read_summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ def curves_figure(folder: Path) -> Figure:
 
     from fedqhd.studies.grouping import smoothing
 
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_summary(folder)
     returns = training_returns(folder, summary["clients"], summary["episodes"])
     width = smoothing(summary["episodes"])
     figure = Figure(figsize=(8, 4.5), layout="constrained")

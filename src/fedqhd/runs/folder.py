@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import zlib
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedqhd.runs.callback import EVALUATIONS, STOPPED
 from fedqhd.runs.config import code_names, load_config
 from fedqhd.runs.outcome import BEST
 from fedqhd.runs.settings import NEUTRAL
+from fedqhd.runs.summary import read_summary
 
 DERIVED = ("curves.png", "play.gif", "gap.json", "gap.png")
 """Files that are made from the results of a finished run."""
@@ -124,7 +124,7 @@ def extend(folder: Path, episodes: int) -> Config:
     if not checkpoints(folder):
         raise FedQHDError(f"{where} holds no checkpoint to continue from: train again with more episodes")
     config = load_config(folder / "config.toml").replace(out=str(folder))
-    played = int(json.loads((folder / "summary.json").read_text())["episodes"])
+    played = read_summary(folder)["episodes"]
     for name in ("summary.json", STOPPED, *DERIVED):
         (folder / name).unlink(missing_ok=True)
     longer = config.replace(episodes=played + episodes)

@@ -19,6 +19,7 @@ from fedqhd.core.engine import Trial
 from fedqhd.core.files import damaged
 from fedqhd.core.lines import parsed
 from fedqhd.core.protocols import Array
+from fedqhd.core.schema import Real
 from fedqhd.envs.scaling import StateScaler
 from fedqhd.federation import Server, unwrapped
 from fedqhd.federation.method import method_of
@@ -47,13 +48,17 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
     """
     try:
         rows = parsed((folder / METRICS).read_bytes())
-        columns = max(episodes, *(1 + row["episode"] for row in rows))
+        who, when, values = ([row[name] for row in rows] for name in ("client", "episode", "return"))
+        columns = max([episodes, *(1 + episode for episode in when)])
         if clients * columns > SPARSE * len(rows) + FEW:
             raise ValueError(f"{len(rows)} episodes are too few for {clients} clients of {columns} episodes each")
+        if {*map(type, who), *map(type, when)} != {int} or min(who) < 0 or min(when) < 0:
+            raise ValueError("clients and episodes must be numbered from 0")
+        if not all(map(Real().accepts, values)):
+            raise ValueError("returns must be finite numbers")
         returns = np.full((clients, columns), np.nan)
-        for row in rows:
-            returns[row["client"], row["episode"]] = row["return"]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        returns[who, when] = values
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise damaged(folder / METRICS, f"its lines are not episodes of this run: {error}") from error
     return returns
 

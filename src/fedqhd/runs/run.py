@@ -31,6 +31,7 @@ from fedqhd.runs.config import code_names
 from fedqhd.runs.folder import claim, clear, identity, keep_last_checkpoint, resume_command
 from fedqhd.runs.outcome import Outcome, evaluate, measure, summarise, summarise_replies
 from fedqhd.runs.private import privacy_spent
+from fedqhd.runs.summary import read_summary
 
 OnEpisode = Callable[[Episode], None]
 
@@ -54,7 +55,7 @@ def train(
     if resume and summary_file.exists():
         with alive.training(config.folder):  # it may have been killed after its end, before it had tidied up
             keep_last_checkpoint(config)
-        return dict(json.loads(summary_file.read_text()))
+        return read_summary(config.folder)
     training = Training(config, callbacks)
     with single_threaded():
         clients, world = build(config)

@@ -18,6 +18,7 @@ from fedqhd.core.lines import Line, read_lines, write_lines
 from fedqhd.runs.config import FIELDS
 from fedqhd.runs.metrics import NAME as METRICS
 from fedqhd.runs.rounds_log import NAME as ROUNDS
+from fedqhd.runs.summary import read_summary
 from fedqhd.studies.pool import Job, JobSeries, send
 
 RUNS = "runs"
@@ -94,7 +95,7 @@ def pack(job: Job) -> dict[str, Any]:
         rounds = returns.setdefault(str(row["client"]), [])
         rounds += [[] for _ in range(len(rounds), row["round"] + 1)]
         rounds[row["round"]].append(rounded(row["return"]))
-    summary = json.loads((job.folder / "summary.json").read_text())
+    summary = read_summary(job.folder)
     found = {
         "seed": job.config.seed, "commit": summary["commit"], "settings": non_default_settings(job.config),
         "summary": summary, "returns": returns,

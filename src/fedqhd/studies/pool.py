@@ -19,6 +19,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
 from fedqhd.runs.commit import commit
 from fedqhd.runs.folder import clear_checkpoints
+from fedqhd.runs.summary import NAME, read_summary
 
 POLL = 0.2
 """Seconds between two checks for finished processes."""
@@ -41,8 +42,7 @@ class Job:
 
     def summary(self) -> dict[str, Any] | None:
         """Return the summary of the run, or None if it has not finished."""
-        file = self.folder / "summary.json"
-        return json.loads(file.read_text()) if file.exists() else None
+        return read_summary(self.folder) if (self.folder / NAME).exists() else None
 
     def failure(self) -> dict[str, Any] | None:
         """Return the record of a failure, or None if the run has not failed."""

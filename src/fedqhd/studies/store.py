@@ -37,13 +37,17 @@ def read(results: Path, name: str) -> dict[str, Any]:
     file = file_of(results, name)
     if not file.exists():
         return {"study": name, "rows": []}
-    found = json.loads(file.read_text())
-    if not isinstance(found, dict) or "rows" not in found:
+    try:
+        found = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    rows = found.get("rows") if isinstance(found, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise FedQHDError(f"{file} is not a result file of this version: recreate it with fedqhd reproduce {name}")
-    for row in found["rows"]:
+    for row in rows:
         if ":" in str(row.get("method", "")):
             raise FedQHDError(f"{file} names code, method={row['method']!r}: results have methods of the package only")
-    return found
+    return dict(found)
 
 
 def read_rows(results: Path, name: str) -> list[Row]:

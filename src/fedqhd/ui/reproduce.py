@@ -168,8 +168,13 @@ def run_report(args: argparse.Namespace) -> None:
     from fedqhd.studies.plan import Plan
 
     film(Plan(out=Path(args.runs)), results / "policies")
-    write_bytes(args.markdown, results_markdown(results).encode())
-    text, pictures = page(results)
+    try:
+        markdown, (text, pictures) = results_markdown(results), page(results)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        # Each study reads the rows of its own file, which somebody else may have made.
+        why = f"{type(error).__name__}: {error!s:.80}"
+        raise FedQHDError(f"results={args.results!r} holds rows that no study of this version writes: {why}") from None
+    write_bytes(args.markdown, markdown.encode())
     for name, picture in pictures.items():
         write_bytes(out / "figures" / name, picture.encode())
     write_bytes(out / "index.html", text.encode())

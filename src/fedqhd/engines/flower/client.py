@@ -61,6 +61,8 @@ class Site(NamedTuple):
     secure_range: float | None = None
     """The largest absolute value in its replies with secure aggregation; it then answers only masked orders. None
     without secure aggregation."""
+    name: str = ""
+    """A name of its folder that only the server learns; "" in a simulation."""
 
 
 OpenSite = Callable[[Context, Mapping[str, Any]], Site]
@@ -77,7 +79,8 @@ def make_client_app(open_site: OpenSite, *mods: Mod) -> ClientApp:
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
         site = open_site(context, read_greeting(message.content))
-        return Message(write_introduction(Introduction(site.client.index, site.member, site.world)), reply_to=message)
+        introduction = Introduction(site.client.index, site.member, site.world, site.name)
+        return Message(write_introduction(introduction), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

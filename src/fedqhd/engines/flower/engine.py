@@ -46,6 +46,7 @@ class FlowerEngine(Nodes):
         patience: Patience = Patience(),  # noqa: B008
         nodes: Mapping[int, int] | None = None,
         one_encoder: bool = False,
+        least_rows: int = 0,
         secure_range: float | None = None,
         on_episode: Callable[[Episode], None] = ignore,
         on_absent: OnAbsent = log_absence,
@@ -60,11 +61,12 @@ class FlowerEngine(Nodes):
             patience: How long a round waits for replies.
             nodes: The client number of each node id, if the nodes have keys; None lets every node choose.
             one_encoder: Whether the method needs the same encoder at all clients.
+            least_rows: The fewest rows that the W of a client may have.
             secure_range: The largest absolute value in a reply with secure aggregation; None sends replies unmasked.
             on_episode: Called after each round with every training episode of it.
             on_absent: Called for every client whose reply did not come.
         """
-        super().__init__(grid, run, greeting, world, patience, nodes, one_encoder)
+        super().__init__(grid, run, greeting, world, patience, nodes, one_encoder, least_rows)
         self.secure_range, self.on_episode, self.on_absent = secure_range, on_episode, on_absent
         self.sites = 1
         """The number of environments of each client."""

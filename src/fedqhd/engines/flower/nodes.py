@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Mapping
 from time import monotonic, sleep
+from types import MappingProxyType
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -38,10 +39,11 @@ class Nodes:
         patience: Patience,
         nodes: Mapping[int, int] | None,
         one_encoder: bool,
+        least_rows: int,
     ) -> None:
         """Know no node yet; the arguments are those of `FlowerEngine`."""
         self.grid, self.run, self.greeting, self.world = grid, run, greeting, world
-        self.patience, self.nodes, self.one_encoder = patience, nodes, one_encoder
+        self.patience, self.nodes, self.one_encoder, self.least_rows = patience, nodes, one_encoder, least_rows
         self.introductions: dict[int, Introduction] = {}
         """The first introduction of each client."""
         self._mailbox = Mailbox(grid)
@@ -52,21 +54,35 @@ class Nodes:
         self._count = MOST_CLIENTS
         self._terms: Terms | None = None
 
-    def gather(self, count: int, limit: float = math.inf) -> list[Participant]:
+    def gather(
+        self, count: int, limit: float = math.inf, known: Mapping[int, Introduction] = MappingProxyType({})
+    ) -> list[Participant]:
         """Wait until clients 0 to count - 1 are connected, and return their introductions.
+
+        A run that resumes knows its clients. It waits for them as a round waits for replies: once a quorum is
+        connected, the others have the grace period to come, and they may join later.
 
         Args:
             count: The number of clients.
             limit: Seconds to wait.
+            known: How clients introduced themselves when the run began.
 
         Raises:
             FedQHDError: If a client is missing after `limit` seconds.
         """
         end, missed, self._count = monotonic() + limit, count + 1, count
+        self.introductions |= known
+        enough = end_of_grace = math.inf
+        if known.keys() >= set(range(count)):
+            enough = math.ceil(self.patience.quorum * count)
         while True:
             self.update_nodes()
             missing = [i for i in range(count) if i not in self._node] or self._misfits()
-            if not missing:
+            if len(self._node) < enough:
+                end_of_grace = math.inf
+            elif end_of_grace == math.inf:
+                end_of_grace = monotonic() + self.patience.grace
+            if not missing or monotonic() >= end_of_grace:
                 members = [self.introductions[i].member for i in range(count)]
                 self._terms = Terms.of(members)
                 return members
@@ -81,8 +97,9 @@ class Nodes:
             sleep(max(0.0, min(self.patience.poll, end - monotonic())))
 
     def _misfits(self) -> list[int]:
-        """Refuse the nodes of clients whose introductions contradict those of the others, and return these clients."""
-        found = misfits({i: self.introductions[i].member for i in self._node}, self.one_encoder)
+        """Refuse the nodes of clients that do not fit the others or the settings, and return these clients."""
+        members = {i: self.introductions[i].member for i in self._node}
+        found = misfits(members, self.one_encoder, self.least_rows)
         for client, sentence in found.items():
             self._client[self._node.pop(client)] = None
             del self.introductions[client]
@@ -130,6 +147,8 @@ class Nodes:
         ):
             if own != due:
                 raise Refused("fingerprint", f"client {client} has {what}: {own}, but should have {due}")
+        if client in self._node and introduction.name != first.name:
+            raise Refused("taken", f"client {client} is connected from another place: give another number")
         log.info("client %d has joined", client)
-        self.introductions[client] = first
+        self.introductions[client] = first._replace(name=introduction.name)
         self._node[client], self._client[node] = node, client

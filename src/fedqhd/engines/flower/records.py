@@ -223,6 +223,8 @@ class Introduction(NamedTuple):
     member: Participant
     world: str
     """The fingerprint of the anchors, scaling and actions that it uses."""
+    name: str = ""
+    """A name of its folder that only the server learns; it tells a client that was started again from another one."""
 
 
 def write_introduction(introduction: Introduction) -> RecordDict:
@@ -232,6 +234,7 @@ def write_introduction(introduction: Introduction) -> RecordDict:
         "fingerprint": introduction.member.fingerprint,
         "like": json.dumps(shapes(introduction.member.like)),
         "world": introduction.world,
+        "name": introduction.name,
     }
     return RecordDict({ABOUT: ConfigRecord(about)})
 
@@ -241,7 +244,7 @@ def read_introduction(content: RecordDict) -> Introduction:
     accept(content, INTRODUCTION)
     about: Mapping[str, Any] = content.config_records[ABOUT]
     member = Participant(about["fingerprint"], like=placeholders(json.loads(about["like"])))
-    return Introduction(about["client"], member, about["world"])
+    return Introduction(about["client"], member, about["world"], about["name"])
 
 
 def placeholders(described: Mapping[str, Any]) -> dict[str, Array]:

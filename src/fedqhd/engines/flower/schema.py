@@ -89,7 +89,9 @@ class Layout(NamedTuple):
 
 GREETING = Layout({"settings": Text(100_000, lines=True), "run": Text(64, characters="[0-9A-Za-z_-]"), "world": PRINT})
 """From the server, when a node joins. The name of the run becomes the name of a folder at the client."""
-INTRODUCTION = Layout({"client": Whole(0, MOST_CLIENTS), "fingerprint": PRINT, "like": SHAPES, "world": PRINT})
+INTRODUCTION = Layout(
+    {"client": Whole(0, MOST_CLIENTS), "fingerprint": PRINT, "like": SHAPES, "world": PRINT, "name": NAME}
+)
 """The answer to it."""
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedqhd.core.protocols import Federation, Payload
+from fedqhd.core.protocols import Federation, Payload, Reply
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.records import array_record
 from fedqhd.federation import Server
@@ -17,7 +17,9 @@ from fedqhd.federation import Server
 class FedQHD(Strategy):
     """Each round of Flower is one round of FedQHD: `start(grid, ArrayRecord(), num_rounds=len(rounds))`.
 
-    As with every engine, `Server` and `Federation` make all decisions.
+    As with every engine, `Server` and `Federation` make all decisions, and the engine's patience limits a round. The
+    engine also sends the messages, so that Flower's loop has none to send: the loop would go by what an answer says it
+    answers, and a client could answer in the name of another.
     """
 
     def __init__(self, engine: FlowerEngine, federation: Federation, server: Server, rounds: Sequence[int]) -> None:
@@ -30,45 +32,38 @@ class FedQHD(Strategy):
             rounds: The number of episodes of each round.
         """
         self.engine, self.federation, self.server, self.rounds = engine, federation, server, rounds
-        self._asked: dict[int, Message] = {}
+        self._replies: list[Reply] = []
         self._state = federation.start()
         self._teacher: Payload | None = None
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        self.engine.update_nodes()
+        """Let the clients train, and return no messages."""
         k = server_round - 1
-        self._asked = self.engine.orders(MessageType.TRAIN, self._teacher, self.rounds[k], self.server.invite(k))
-        return list(self._asked.values())
+        self._replies = self.engine.round(self._teacher, self.rounds[k], self.server.invite(k))
+        return []
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        answers = {answer.metadata.reply_to_message_id: answer for answer in replies}
-        arrived = []
-        for client, question in self._asked.items():
-            answer = answers.get(question.metadata.message_id)
-            reply = self.engine.read(client, answer) if answer else None
-            if reply is not None:
-                arrived.append(reply)
         k = server_round - 1
         expects = self.federation.expects(self._teacher)
-        valid = self.server.admit(k, 0, arrived, expects)
+        valid = self.server.admit(k, 0, self._replies, expects)
         if len(valid) < max(1, self.server.min_clients):
             return None, None
         self._state, self._teacher = self.server.aggregate(k, self.federation, self._state, self._teacher, valid)
-        returns = [episode.ret for reply in arrived for episode in reply.episodes]
+        returns = [episode.ret for reply in self._replies for episode in reply.episodes]
         metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(self.server.used_weights)})
         return array_record(self._teacher), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Send messages only after the last round, to have the clients install the last teacher."""
-        if server_round < len(self.rounds) or self._teacher is None:
-            return []
-        return list(self.engine.orders(MessageType.EVALUATE, self._teacher).values())
+        """After the last round, have the clients install the last teacher; return no messages."""
+        if server_round == len(self.rounds) and self._teacher is not None:
+            self.engine.finish(self._teacher)
+        return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         return None

@@ -64,6 +64,11 @@ class TruncatedFedAvgQHD(Method):
         """With one encoder nothing is truncated, so the method is bit-identical to Algorithm 1."""
         return ("fedqhd" if setting == "homogeneous" else cls.name), setting
 
+    @property
+    def least_rows(self) -> int:
+        """The smallest dimension of the settings: a client that claims less would cut off the rows of all others."""
+        return int(min(self.config.dims))
+
     def federation(self, terms: Terms, public: Public) -> Federation:
         return Truncated(terms.like, self.rule.combine)
 
