@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import interrupt_after, tiny
-from fedqhd.agents import OnlineQHD
+from fedqhd.agents import OnlineQHD, qhd
 from fedqhd.agents.loops import plays_in_kernel, twin_for
 from fedqhd.agents.policy import greedy_returns, load_policy
 from fedqhd.core.errors import FedQHDError
@@ -149,3 +149,25 @@ def test_the_loop_is_no_part_of_what_a_run_is(tmp_path):
 
     one, other = (resolve({"out": str(tmp_path), "loop": loop}) for loop in ("python", "compiled"))
     assert identity(one) == identity(other)
+
+
+def test_a_large_fleet_forgets_its_anchors_and_has_the_same_bits(tmp_path, monkeypatch):
+    """It computes their features and factors again in every round instead of keeping them."""
+    settings = {"learner": "online", "setting": "heterogeneous", "compile": "warm-start"}
+    kept = outcome(tmp_path / "kept", "compiled", **settings)
+    monkeypatch.setattr(qhd, "FLEET", 1)
+    monkeypatch.setattr(qhd, "KEPT", 0)
+    clients, _ = build(tiny(tmp_path / "x", **settings))
+    clients[0].agent.q(np.zeros((3, 4), np.float32))
+    assert clients[0].agent._X.size == 0
+    forgotten = outcome(tmp_path / "forgotten", "compiled", **settings)
+    assert forgotten[0] == kept[0]
+    assert forgotten[2:] == kept[2:]
+
+
+def test_clients_with_one_encoder_share_it(tmp_path):
+    clients, _ = build(tiny(tmp_path, learner="online", clients=3))
+    assert len({id(c.agent.encoder) for c in clients}) == 1
+    assert len({id(c.agent.W) for c in clients}) == 3
+    others, _ = build(tiny(tmp_path, learner="online", clients=3, setting="heterogeneous"))
+    assert len({c.agent.encoder.fingerprint() for c in others}) == 3

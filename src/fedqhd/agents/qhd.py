@@ -20,11 +20,15 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Agent, Array, Model, Payload, Transition
 from fedqhd.encoders import BaseEncoder
-from fedqhd.encoders.settings import encoder_bytes, encoder_of, small_encoders
+from fedqhd.encoders.settings import encoder_bytes, encoder_of, real_features, small_encoders
 from fedqhd.envs.public import Public
 from fedqhd.linalg.geometry import normalised_step
 from fedqhd.linalg.real_rows import real_view
 from fedqhd.linalg.ridge import Ridge
+
+FLEET, KEPT = 100, 2**32
+"""If there are more clients than FLEET, and the features of their anchors and the factors of these would take more than
+KEPT bytes in all, each client computes them again in every round."""
 
 
 class QHD(Learner, ABC):
@@ -57,6 +61,8 @@ class QHD(Learner, ABC):
         self._X: Array = np.empty((0, encoder.D))
         self._ridge: Ridge | None = None
         self._valued: tuple[Array, Array] | None = None
+        self.keeps_anchors = True
+        """Whether features of anchors and their factors are kept from one round to the next."""
 
     @classmethod
     def make(cls, c: Config, client: int, public: Public, pooled: bool = False, **options: Any) -> Agent:
@@ -67,7 +73,10 @@ class QHD(Learner, ABC):
         # Clients with one encoder share it, which saves memory and time where there are thousands of them.
         one = c.setting == "homogeneous" and not pooled
         encoder, settings = public.once((cls, c), draw) if one else draw()
-        return cls(encoder, public.actions, settings, rng.generator(c.seed, client, "agent"), **options)
+        agent = cls(encoder, public.actions, settings, rng.generator(c.seed, client, "agent"), **options)
+        m, p = c.get("anchors", 0), real_features(c, encoder.D)
+        agent.keeps_anchors = c.clients <= FLEET or 8 * c.clients * p * (m + min(m, p)) <= KEPT
+        return agent
 
     @classmethod
     def stored_as(cls, c: Config) -> str:
@@ -131,7 +140,14 @@ class QHD(Learner, ABC):
         X = self._features(s)
         if self._valued is None or not np.array_equal(self._valued[0], self.W):
             self._valued = self.W.copy(), q_values(X, self.W)
-        return self._valued[1].copy()
+        values = self._valued[1].copy()
+        self._tidy()
+        return values
+
+    def _tidy(self) -> None:
+        """Forget the features of anchors and their factors, unless they are kept."""
+        if not self.keeps_anchors:
+            self._anchors, self._X, self._ridge, self._valued = self._anchors[:0], self._X[:0], None, None
 
     def model(self) -> Model:
         return Readout(self.encoder, self.W.copy())
@@ -162,6 +178,7 @@ class QHD(Learner, ABC):
             self._set(ridge.solve(Q))
         else:
             self._set(self.W + ridge.solve(Q - self.q(anchors)))
+        self._tidy()
 
     def _features(self, s: Array) -> Array:
         if not np.array_equal(s, self._anchors):
