@@ -51,7 +51,11 @@ def write_run(folder, returns, greedy, **settings):
     final = [sum(row) / len(row) for row in returns]
     summary = {"env": config.env, "method": config.method, "setting": config.setting, "seed": config.seed,
                "clients": config.clients, "episodes": config.episodes, "final_return": sum(final) / len(final),
-               "greedy_return": greedy}  # fmt: skip
+               "greedy_return": greedy, "final_return_per_client": final,
+               "greedy_return_per_client": [greedy] * len(final), "learner": config.get("learner", "dqn"),
+               "commit": "invented", "replies": {}, "split_seconds": {}, "env_steps": sum(map(len, returns)),
+               "wall_seconds": 1.0, "cpu_seconds": 1.0, "bytes_up_per_round": 1.0, "bytes_down_per_round": 1.0,
+               }  # fmt: skip
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(config.to_toml())
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

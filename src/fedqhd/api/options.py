@@ -176,7 +176,10 @@ class Others(TypedDict, total=False):
     """fit_lam as given, or chosen by leave-one-out error"""
 
     sweeps: Whole
-    """sweeps in each fit"""
+    """the largest number of sweeps in a fit"""
+
+    sweep_tol: Number
+    """end a fit when a sweep changes the Bellman error by less than this share of it"""
 
     trace: Number
     """share of the following return in a target; the rest is max Q(s', a)"""
