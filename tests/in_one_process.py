@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fedqhd.core.blas import single_threaded
 from fedqhd.deploy.client import ENCODER_SEED
 from fedqhd.deploy.settings import client_settings, greeting
 from fedqhd.engines import LocalEngine
@@ -46,7 +47,8 @@ def in_one_process(
     federation = make_federation(server_config, Terms.of(members), public)
     planned = plan_rounds(server_config.episodes, server_config.round_episodes)[:rounds]
     server = make_server(server_config, members, public)
-    history = list(run_rounds(make_engine(clients, federation), federation, planned, server=server))
+    with single_threaded():  # as in the programs of a federation
+        history = list(run_rounds(make_engine(clients, federation), federation, planned, server=server))
     for c, client in zip(configs, clients, strict=True):
         evaluate(c, public.scaler, client)
     lines = [json.dumps(row) + "\n" for k, replies, _, _ in history for row in rows(k, replies)]
