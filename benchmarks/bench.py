@@ -67,20 +67,20 @@ def table(rows: Sequence[micro.Row]) -> str:
     lines = [
         "# How fast",
         "",
-        f"Made by `make bench` on an idle machine with two cores ({machine()}). Ratios of medians, taken in turn in",
+        "Made by `make bench` on idle machines with two cores, named beside each row. Ratios of medians, taken in turn in",
         "one run: how many times as fast as the other or, where the goal is *at most*, how many times as slow as the",
         "limit. Rows about the paper's return beside our own DQNs are of the main table's runs, two of which ran at a",
         "time (results/cost.json).",
         "",
-        "| what | against | ratio | goal | | repeats | commit |",
-        "|---|---|---:|---:|---|---:|---|",
+        "| what | against | ratio | goal | | repeats | commit | processor |",
+        "|---|---|---:|---:|---|---:|---|---|",
     ]
     for r in rows:
         goal = "" if r["goal"] is None else f"{'at most' if r['at_most'] else 'at least'} {r['goal']:g}"
         mark = "" if r["goal"] is None else "reached" if reached(r) else "short"
         name = r["name"].removesuffix(LIMIT)
         lines.append(
-            f"| {name} | {r['against']} | {r['ratio']:.2f} | {goal} | {mark} | {r['repeats']} | `{r['commit']}` |"
+            f"| {name} | {r['against']} | {r['ratio']:.2f} | {goal} | {mark} | {r['repeats']} | `{r['commit']}` | {r['machine']} |"
         )
     return "\n".join([*lines, ""])
 
@@ -92,7 +92,7 @@ def ordered(rows: Iterable[micro.Row]) -> list[micro.Row]:
 
 def write(rows: Sequence[micro.Row]) -> None:
     """Write all rows. This is called after every row, since all of them take hours; the others stay as they were."""
-    about = {"command": "make bench", "machine": machine(), "rows": rows}
+    about = {"command": "make bench", "rows": rows}
     FILE.write_text(json.dumps(about, indent=1) + "\n")
     FILE.with_suffix(".md").write_text(table(rows))
 
@@ -126,7 +126,7 @@ def main() -> int:
         new = {}
         with threadpool_limits(1):
             for r in PARTS[part]():
-                new[key(r)] = {"part": part, **r, "commit": head()}
+                new[key(r)] = {"part": part, **r, "commit": head(), "machine": machine()}
                 print(f"{r['name']}, against {r['against']}: {r['ratio']:.2f}", flush=True)
                 rows |= new
                 if not args.check:
