@@ -67,7 +67,8 @@ def table(rows: Sequence[micro.Row]) -> str:
     lines = [
         "# How fast",
         "",
-        "Made by `make bench` on idle machines with two cores, named beside each row. Ratios of medians, taken in turn in",
+        "Made by `make bench` on idle machines with two cores, named beside each row. Ratios of medians, taken in turn "
+        "in",
         "one run: how many times as fast as the other or, where the goal is *at most*, how many times as slow as the",
         "limit. Rows about the paper's return beside our own DQNs are of the main table's runs, two of which ran at a",
         "time (results/cost.json).",
@@ -80,7 +81,8 @@ def table(rows: Sequence[micro.Row]) -> str:
         mark = "" if r["goal"] is None else "reached" if reached(r) else "short"
         name = r["name"].removesuffix(LIMIT)
         lines.append(
-            f"| {name} | {r['against']} | {r['ratio']:.2f} | {goal} | {mark} | {r['repeats']} | `{r['commit']}` | {r['machine']} |"
+            f"| {name} | {r['against']} | {r['ratio']:.2f} | {goal} | {mark} | {r['repeats']} | `{r['commit']}` "
+            f"| {r['machine']} |"
         )
     return "\n".join([*lines, ""])
 
