@@ -276,9 +276,8 @@ def test_targets_do_not_depend_on_the_blocks(rng, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_a_fit_that_leads_away_is_undone_and_said(caplog):
+def double(agent):
     """Features 1 -> 2 and no other data: each sweep doubles W (Tsitsiklis and Van Roy's example)."""
-    agent = make(clip="off", damping=1.0, fit_lam=1e-3)
     one = np.zeros(60, np.float32)
     one[0] = 1.0
     for _ in range(100):
@@ -286,6 +285,11 @@ def test_a_fit_that_leads_away_is_undone_and_said(caplog):
             agent.memory.add(*transition)
             agent.memory.X[agent.memory.size - 1] = x
     agent.W[0] = 1.0
+
+
+def test_a_fit_that_leads_away_is_undone_and_said(caplog):
+    agent = make(clip="off", damping=1.0, fit_lam=1e-3)
+    double(agent)
     before = agent.W.copy()
     with caplog.at_level(logging.WARNING):
         agent.fit(20)
@@ -326,13 +330,7 @@ def test_a_fit_ends_when_its_error_no_longer_changes():
 def test_a_fit_whose_error_grows_does_not_end_early():
     """Else each fit would let it grow by less than what raises the alarm."""
     agent = make(clip="off", damping=1.0, fit_lam=1e-3, sweep_tol=0.01)
-    one = np.zeros(60, np.float32)
-    one[0] = 1.0
-    for _ in range(100):
-        for x, transition in (one, (S[0], 0, 0.0, 0.99, True)), (2 * one, (S[1], -1, 0.0, 0.0, False)):
-            agent.memory.add(*transition)
-            agent.memory.X[agent.memory.size - 1] = x
-    agent.W[0] = 1.0
+    double(agent)
     agent.fit(20)
     assert agent.alarms == 1
     assert agent.updates == 20

@@ -111,12 +111,8 @@ def play_in_kernel(
 
 def greedy_in_kernel(model: Any, twin: Twin, z: Array) -> float:
     """Play a greedy episode from the scaled state z in a kernel and return its return."""
-    world, record, z_next, nowhere = (
-        twin.world(),
-        model.in_kernel(),
-        np.empty_like(z),
-        np.empty((0, len(z)), np.float32),
-    )
+    world, record = twin.world(), model.in_kernel()
+    z_next, nowhere = np.empty_like(z), np.empty((0, len(z)), np.float32)
     status, length, total = kernels.PLAYING, 0, 0.0
     while status == kernels.PLAYING:
         status, _, length, total, _, r, _ = kernels.play(

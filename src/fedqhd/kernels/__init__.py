@@ -8,13 +8,13 @@
     integers       the same for features in int8
     matrices       products of small matrices
     actions        values of states, greedy and epsilon-greedy actions
-    steps          steps of a user's own environment
     memory         storing and drawing rows of a memory of transitions
     td             steps of TD learning: online, replay, replay of stored features
     least_squares  targets and sums of a sweep of least squares
     optimiser      Adam
     network        values, gradient and steps of the network of a DQN
     control        steps of Gymnasium's classic control tasks, with Gymnasium's bits
+    steps          steps of a user's own environment
     calls          calls to functions by their address: steps of environments, random numbers
     records        agents and models as records of arrays and numbers
     players        how the agents of records act and learn
@@ -38,6 +38,7 @@ _HOME = {
     "acrobot": "control",
     "act": "actions",
     "add_products": "least_squares",
+    "approach": "network",
     "BAD_ACTION": "episode",
     "BAD_REWARD": "episode",
     "BAD_STEP": "episode",
@@ -49,7 +50,6 @@ _HOME = {
     "cosines": "fourier",
     "draw_rows": "memory",
     "encode_batch": "encode",
-    "approach": "network",
     "Encoded": "records",
     "ENDED": "episode",
     "Fitted": "records",

@@ -94,15 +94,39 @@ def _learn_online(agent, z, a, r, discount, z_next):
     return delta
 
 
+@exact
+def _remember(agent, z, a, r, discount, z_next):
+    """Put a transition into the ring of an agent, count it, and return its row."""
+    m, counts = agent.memory, agent.counts
+    row = counts[AT]
+    put_transition(m.s, m.a, m.r, m.discount, m.s_next, m.joined, row, counts[SIZE] > 0, z, a, r, discount, z_next)
+    counts[AT] = (row + 1) % len(m.a)
+    counts[SIZE] = max(counts[SIZE], row + 1)
+    counts[STEPS] += 1
+    return row
+
+
+@exact
+def _update_due(agent, least):
+    """Return whether an agent updates at this step, for which its memory must have at least `least` rows."""
+    return agent.counts[SIZE] >= least and agent.counts[STEPS] % agent.update_every == 0
+
+
+@exact
+def _draw(u, next_double, generator):
+    """Fill u with uniform numbers."""
+    for i in range(len(u)):
+        u[i] = draw(next_double, generator)
+
+
 def _learn_stored(agent, z, a, r, discount, z_next):
     own, m = agent.own, agent.memory
-    row = agent.counts[AT]
-    put_transition(
-        m.s, m.a, m.r, m.discount, m.s_next, m.joined, row, agent.counts[SIZE] > 0, z, a, r, discount, z_next
-    )
+    row = _remember(agent, z, a, r, discount, z_next)
     store_features(own.kind, own.Omega, own.b, own.items, z, own.cached, own.phi, m.scale, m.X, row)
-    if not _due(agent, row):
+    if not _update_due(agent, len(agent.u)):
         return 0.0
+    _draw(agent.u, own.next_double, own.generator)
+    agent.counts[UPDATES] += 1
     return stored_step(
         own.kind, own.Omega, own.b, own.items, m.X, m.scale, m.joined, m.a, m.r, m.discount, m.s_next, agent.u,
         agent.counts[SIZE], agent.eta, own.W, agent.W_target, agent.N_target, agent.unit_target, agent.phi_next,
@@ -111,12 +135,11 @@ def _learn_stored(agent, z, a, r, discount, z_next):
 
 def _learn_recomputed(agent, z, a, r, discount, z_next):
     own, m = agent.own, agent.memory
-    row = agent.counts[AT]
-    put_transition(
-        m.s, m.a, m.r, m.discount, m.s_next, m.joined, row, agent.counts[SIZE] > 0, z, a, r, discount, z_next
-    )
-    if not _due(agent, row):
+    _remember(agent, z, a, r, discount, z_next)
+    if not _update_due(agent, len(agent.u)):
         return 0.0
+    _draw(agent.u, own.next_double, own.generator)
+    agent.counts[UPDATES] += 1
     return replay_step(
         own.kind, own.Omega, own.b, own.items, m.s, m.a, m.r, m.discount, m.s_next, agent.u, agent.counts[SIZE],
         agent.eta, own.W, agent.W_target, agent.batch,
@@ -136,16 +159,13 @@ def _learn_fitted(agent, z, a, r, discount, z_next):
 
 def _learn_by_network(agent, z, a, r, discount, z_next):
     m, counts = agent.memory, agent.counts
-    row = counts[AT]
-    put_transition(m.s, m.a, m.r, m.discount, m.s_next, m.joined, row, counts[SIZE] > 0, z, a, r, discount, z_next)
-    _count(counts, row, len(m.a))
+    _remember(agent, z, a, r, discount, z_next)
     if counts[STEPS] % agent.target_steps == 0:
         approach(agent.target, agent.theta, agent.target_tau)
-    if counts[SIZE] < max(len(agent.u), agent.learning_starts) or counts[STEPS] % agent.update_every:
+    if not _update_due(agent, max(len(agent.u), agent.learning_starts)):
         return 0.0
     for _ in range(agent.gradient_steps):
-        for i in range(len(agent.u)):
-            agent.u[i] = draw(agent.next_double, agent.generator)
+        _draw(agent.u, agent.next_double, agent.generator)
         total = network_step(
             agent.sizes, agent.theta, agent.target, agent.gradient, agent.mean, agent.square, agent.through,
             agent.slopes, agent.across, m.s, m.a, m.r, m.discount, m.s_next, agent.u, counts[SIZE], agent.huber,
@@ -165,30 +185,3 @@ _LEARN = {
     Network: _learn_by_network,
     Fitted: _learn_fitted,
 }
-
-
-@exact
-def _count(counts, row, capacity):
-    """Count a transition that was put into row `row` of a ring of that many rows."""
-    counts[AT] = (row + 1) % capacity
-    counts[SIZE] = max(counts[SIZE], row + 1)
-    counts[STEPS] += 1
-
-
-def _due(agent, row):
-    """Count a transition in row `row` of a ring; if an update is due, count that too and draw its minibatch."""
-
-
-@overload(_due, jit_options=UNCOUNTED)
-def _due_in_kernel(agent, row):
-    def due(agent, row):
-        counts, B, own = agent.counts, len(agent.u), agent.own
-        _count(counts, row, len(agent.memory.a))
-        if counts[SIZE] < B or counts[STEPS] % agent.update_every:
-            return False
-        for i in range(B):
-            agent.u[i] = draw(own.next_double, own.generator)
-        counts[UPDATES] += 1
-        return True
-
-    return due

@@ -36,7 +36,10 @@ def describe_interruption(config: Config) -> str:
 
 
 def identity(config: Config) -> str:
-    """Return a hash of all settings that affect what a run has computed up to a round."""
+    """Return a hash of all settings that affect what a run has computed up to a round.
+
+    `loop` is left out, since checkpoints of runs that were made before there was such a setting remain valid.
+    """
     same = config.replace(out="", engine="auto", callbacks=(), episodes=1).without("loop")
     return f"{zlib.crc32(same.to_toml().encode()):08x}"
 
