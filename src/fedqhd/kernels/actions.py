@@ -7,7 +7,7 @@ import numpy as np
 from fedqhd.kernels.cache import jit
 from fedqhd.kernels.calls import keep_apart
 from fedqhd.kernels.encode import dimension, encode_block, refresh
-from fedqhd.kernels.products import dot
+from fedqhd.kernels.products import dot, value
 
 
 @jit
@@ -52,6 +52,15 @@ def greedy(q, u):
 
 
 @jit
+def epsilon_greedy(q, epsilon, u_explore, u_action):
+    """Return an epsilon-greedy action, or -1 if q is not finite; u_explore and u_action are uniform in [0, 1)."""
+    best = greedy(q, u_action)
+    if best >= 0 and u_explore < epsilon:
+        return int(u_action * q.shape[0])
+    return best
+
+
+@jit
 def act(kind, Omega, b, items, z, cached, phi, W, q, epsilon, u_explore, u_action):
     """Return an epsilon-greedy action in the state z, or -1 if Q is not finite, and write Q(z, .) to q.
 
@@ -60,8 +69,5 @@ def act(kind, Omega, b, items, z, cached, phi, W, q, epsilon, u_explore, u_actio
     keep_apart()
     refresh(kind, Omega, b, items, z, cached, phi)
     for a in range(W.shape[0]):
-        q[a] = dot(phi, W[a])
-    best = greedy(q, u_action)
-    if best >= 0 and u_explore < epsilon:
-        return int(u_action * W.shape[0])
-    return best
+        q[a] = value(phi, W[a])
+    return epsilon_greedy(q, epsilon, u_explore, u_action)

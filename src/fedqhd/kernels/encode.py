@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedqhd.kernels.cache import jit
-from fedqhd.kernels.fourier import add_turns, cos_turns, eight_variables, four_states
+from fedqhd.kernels.fourier import add_turns, cos_turns, eight_variables, four_states, four_variables
 from fedqhd.kernels.kinds import FOURIER, PRECOMPUTED, SYMBOLIC
 
 BLOCK = 1024
@@ -65,6 +65,8 @@ def encode_block(kind, z, Omega, b, items, lo, hi, out):
             turns = b[lo:hi].copy()
             add_turns(z[:last], Omega, lo, hi, turns)
             eight_variables(turns, z, Omega, last, lo, hi, scale, out)
+        elif z.shape[0] <= 4:
+            four_variables(b[lo:hi], z, Omega, lo, hi, scale, out)
         else:
             eight_variables(b[lo:hi], z, Omega, last, lo, hi, scale, out)
     else:

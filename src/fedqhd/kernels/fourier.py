@@ -101,6 +101,17 @@ def _feature(t, z, w, d, scale):
 
 
 @jit
+def four_variables(turns, z, Omega, lo, hi, scale, out):
+    """Write scale cos(2 pi (turns + z . Omega[:, lo:hi])) to out for at most four variables."""
+    z0, z1, z2, z3 = _variable(z, 0), _variable(z, 1), _variable(z, 2), _variable(z, 3)
+    n = Omega.shape[0] - 1
+    w0, w1 = Omega[0, lo:hi], Omega[min(1, n), lo:hi]
+    w2, w3 = Omega[min(2, n), lo:hi], Omega[min(3, n), lo:hi]
+    for d in range(hi - lo):
+        out[d] = scale * cos_turns(turns[d] + z0 * w0[d] + z1 * w1[d] + z2 * w2[d] + z3 * w3[d])
+
+
+@jit
 def eight_variables(turns, z, Omega, j, lo, hi, scale, out):
     """Write scale cos(2 pi (turns + z . Omega[:, lo:hi])) to out, summing over variables j to j + 7."""
     y, w = _eight(z, j), _frequencies(Omega, j, lo, hi)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload
 
-from fedqhd.kernels.actions import act, argmax, greedy, q_batch
+from fedqhd.kernels.actions import act, argmax, epsilon_greedy, greedy, q_batch
 from fedqhd.kernels.cache import UNCOUNTED, exact
 from fedqhd.kernels.calls import draw
 from fedqhd.kernels.memory import copy_to, put_transition, store_features
 from fedqhd.kernels.network import approach, network_step, network_values
+from fedqhd.kernels.products import value
 from fedqhd.kernels.records import AT, SIZE, STEPS, UPDATES, Fitted, Greedy, Network, Online, Recomputed, Stored
-from fedqhd.kernels.td import online_step, replay_step, stored_step
+from fedqhd.kernels.td import online_update, replay_step, stored_step
 
 
 def has_room(agent):
@@ -43,7 +44,7 @@ def _choose(agent, z, epsilon):
         return _choose_greedy
     if agent.instance_class is Network:
         return _choose_by_network
-    return _choose_epsilon_greedy
+    return _choose_online if agent.instance_class is Online else _choose_epsilon_greedy
 
 
 def _choose_greedy(agent, z, epsilon):
@@ -55,6 +56,17 @@ def _choose_epsilon_greedy(agent, z, epsilon):
     own = agent.own
     u_explore = draw(own.next_double, own.generator)
     u_action = draw(own.next_double, own.generator)
+    return act(
+        own.kind, own.Omega, own.b, own.items, z, own.cached, own.phi, own.W, own.q, epsilon, u_explore, u_action
+    )
+
+
+def _choose_online(agent, z, epsilon):
+    own = agent.own
+    u_explore = draw(own.next_double, own.generator)
+    u_action = draw(own.next_double, own.generator)
+    if agent.valued[0]:
+        return epsilon_greedy(own.q, epsilon, u_explore, u_action)
     return act(
         own.kind, own.Omega, own.b, own.items, z, own.cached, own.phi, own.W, own.q, epsilon, u_explore, u_action
     )
@@ -85,12 +97,16 @@ def _learn_nothing(agent, z, a, r, discount, z_next):
 
 def _learn_online(agent, z, a, r, discount, z_next):
     own = agent.own
-    delta = online_step(
-        own.kind, own.Omega, own.b, own.items, z, a, r, discount, z_next, agent.eta, own.cached, own.phi,
-        agent.phi_next, own.W,
+    delta = online_update(
+        own.kind, own.Omega, own.b, own.items, own.q[a], a, r, discount, z_next, agent.eta, own.phi, agent.phi_next,
+        own.W, agent.q_next,
     )  # fmt: skip
-    copy_to(agent.phi_next, own.phi)  # Phi(s') becomes Phi(s) in the next step
+    # What belongs to s' belongs to s in the next step. Only the values of the action whose weights changed are new.
+    copy_to(agent.phi_next, own.phi)
     copy_to(z_next, own.cached)
+    copy_to(agent.q_next, own.q)
+    own.q[a] = value(own.phi, own.W[a])
+    agent.valued[0] = True
     return delta
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedqhd.kernels.cache import jit
+from fedqhd.kernels.calls import keep_apart
 
 STORED_BLOCK = 4096
 """Stored components that are read at a time. There are more than in `encode.BLOCK`, because most are int8."""
@@ -20,6 +21,13 @@ def dot(x, y):
     for d in range(x.shape[0]):
         total += y.dtype.type(x[d]) * y[d]
     return total
+
+
+@jit
+def value(x, w):
+    """Return x . w, with the same bits for every kernel that calls it."""
+    keep_apart()
+    return dot(x, w)
 
 
 @jit

@@ -33,6 +33,9 @@ class Online(NamedTuple):
 
     own: Encoded
     phi_next: Any
+    q_next: Any
+    valued: Any
+    """Whether q has the values of the cached state under the present weights, (1,)."""
     eta: float
 
 

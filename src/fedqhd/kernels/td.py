@@ -14,24 +14,35 @@ from fedqhd.kernels.encode import BLOCK, dimension, encode_block, refresh
 from fedqhd.kernels.integers import add_row_products, rounded_weights, row_products
 from fedqhd.kernels.kinds import COMPLEX
 from fedqhd.kernels.memory import draw_rows, fetch
-from fedqhd.kernels.products import STORED_BLOCK, add_by_action, add_one, add_values, dot, group_places
+from fedqhd.kernels.products import STORED_BLOCK, add_by_action, add_one, add_values, dot, group_places, value
 
 f32 = np.float32
 
 
 @jit
-def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, cached, phi, phi_next, W):
-    """Take one TD step on one transition, write Phi(z_next) to phi_next and return the TD error.
+def online_step(kind, Omega, b, items, z, a, r, discount, z_next, eta, cached, phi, phi_next, W, q_next):
+    """Take one TD step on one transition and return the TD error.
 
-    cached and phi are those of `refresh`.
+    cached and phi are those of `refresh`; phi_next and q_next are those of `online_update`.
     """
     keep_apart()
     refresh(kind, Omega, b, items, z, cached, phi)
+    return online_update(kind, Omega, b, items, value(phi, W[a]), a, r, discount, z_next, eta, phi, phi_next, W, q_next)
+
+
+@jit
+def online_update(kind, Omega, b, items, q, a, r, discount, z_next, eta, phi, phi_next, W, q_next):
+    """Do what `online_step` does where phi = Phi(z) and q = Q(z, a) are known.
+
+    Phi(z_next) is written to phi_next, and Q(z_next, .) before the step to q_next.
+    """
+    keep_apart()
     encode_block(kind, z_next, Omega, b, items, 0, dimension(kind, Omega, items), phi_next)
-    best = dot(phi_next, W[0])
+    best = q_next[0] = value(phi_next, W[0])
     for k in range(1, W.shape[0]):
-        best = max(best, dot(phi_next, W[k]))
-    delta = f32(r) + f32(discount) * best - dot(phi, W[a])
+        q_next[k] = value(phi_next, W[k])
+        best = max(best, q_next[k])
+    delta = f32(r) + f32(discount) * best - q
     add_one(W[a], phi, f32(eta) * delta)
     return delta
 

@@ -26,21 +26,25 @@ class OnlineQHD(SteppingQHD):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._phi_next = np.zeros_like(self._last.phi)
+        self._phi_next, self._q_next = np.zeros_like(self._last.phi), np.zeros_like(self._q)
 
     def observe(self, t: Transition) -> None:
         last = self._last
         if not last.fused:
             last.encode_unfused(t.s)
             self._phi_next[:] = self.encoder.features(t.s_next[None])[0]
-        delta = kernels.online_step(*last.args, *t, self.eta, last.state, last.phi, self._phi_next, self._rows)
+        delta = kernels.online_step(
+            *last.args, *t, self.eta, last.state, last.phi, self._phi_next, self._rows, self._q_next
+        )
         self._learned(delta, t)
         # Phi(s') becomes Phi(s) in the next step.
         last.phi, self._phi_next = self._phi_next, last.phi
         last.state[:] = t.s_next
 
     def in_kernel(self) -> Any:
-        return kernels.Online(self._encoded(), self._phi_next, self.eta) if self.encoder.fused else None
+        if not self.encoder.fused:
+            return None
+        return kernels.Online(self._encoded(), self._phi_next, self._q_next, np.zeros(1, np.bool_), self.eta)
 
     def played(self, record: Any, actions: int, z: Array) -> None:
         self.updates += actions
