@@ -57,10 +57,7 @@ class QHD(Learner, ABC):
         self._rows = real_view(self.W)
         self._last = LastEncoded(encoder)
         self._q = np.zeros(actions, np.float32)
-        self._anchors: Array = np.empty((0, encoder.n), np.float32)
-        self._X: Array = np.empty((0, encoder.D))
-        self._ridge: Ridge | None = None
-        self._valued: tuple[Array, Array] | None = None
+        self._forget_anchors()
         self.keeps_anchors = True
         """Whether features of anchors and their factors are kept from one round to the next."""
 
@@ -147,7 +144,7 @@ class QHD(Learner, ABC):
     def _tidy(self) -> None:
         """Forget the features of anchors and their factors, unless they are kept."""
         if not self.keeps_anchors:
-            self._anchors, self._X, self._ridge, self._valued = self._anchors[:0], self._X[:0], None, None
+            self._forget_anchors()
 
     def model(self) -> Model:
         return Readout(self.encoder, self.W.copy())
@@ -179,6 +176,12 @@ class QHD(Learner, ABC):
         else:
             self._set(self.W + ridge.solve(Q - self.q(anchors)))
         self._tidy()
+
+    def _forget_anchors(self) -> None:
+        self._anchors: Array = np.empty((0, self.encoder.n), np.float32)
+        self._X: Array = np.empty((0, self.encoder.D))
+        self._ridge: Ridge | None = None
+        self._valued: tuple[Array, Array] | None = None
 
     def _features(self, s: Array) -> Array:
         if not np.array_equal(s, self._anchors):
