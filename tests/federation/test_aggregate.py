@@ -76,6 +76,15 @@ def test_the_geometric_median_of_a_triangle_is_fermats_point():
     np.testing.assert_allclose(geometric_median(np.array([[-1.0, 0.1], [0, 0], [1, 0.1]])), [0, 0], atol=1e-3)
 
 
+@pytest.mark.parametrize("N", [5, 50])
+def test_the_geometric_median_is_the_same_with_and_without_the_gram_matrix(N):
+    P = np.random.default_rng(N).normal(size=(N, 8))
+    u, distances = weiszfeld(P)
+    wider = np.hstack([P, np.zeros((N, N))])  # more coordinates than clients, so that the Gram matrix is formed
+    np.testing.assert_allclose(weiszfeld(wider)[0], u, atol=1e-9)
+    np.testing.assert_allclose(distances, np.linalg.norm(P - u @ P, axis=1), atol=1e-9)
+
+
 def test_trimming_cuts_a_fifth_at_either_end_and_never_everything():
     assert trimmed_mean(np.arange(10.0)[:, None] ** 2) == np.mean(np.arange(2, 8.0) ** 2)
     for N in (1, 2, 3):

@@ -41,30 +41,35 @@ def trimmed_mean(P: Array) -> Array:
     return np.sort(P, axis=0)[cut : len(P) - cut].mean(axis=0)
 
 
-def gram(P: Array) -> Array:
-    """Return the Gram matrix (N, N) of the rows, from which all distances between clients follow.
-
-    The rows are centred on their median first, so that small distances are not lost in rounding.
-    """
-    P = P - np.median(P, axis=0)
-    return P @ P.T
+def centred(P: Array) -> Array:
+    """Return the rows less their median, so that small distances between clients are not lost in rounding."""
+    return P - np.median(P, axis=0)
 
 
 def weiszfeld(P: Array) -> tuple[Array, Array]:
     """Compute the geometric median u^T P = argmin_c sum_i |P_i - c| by Weiszfeld's algorithm.
 
-    |P_i - u^T P|^2 = G_ii - 2 (G u)_i + u^T G u, so the iteration needs only the Gram matrix of the clients.
+    With G = P P^T, |P_i - u^T P|^2 = G_ii - 2 (G u)_i + u^T G u. G is formed only if there are fewer clients than
+    coordinates, so that time and memory grow with the number of clients, not with its square.
 
     Returns:
         The clients' shares u, (N,), and their distances from the geometric median, (N,).
     """
-    G = gram(P)
-    u = np.full(len(P), 1.0 / len(P))
+    P = centred(P)
+    N, coordinates = P.shape
+    G = P @ P.T if coordinates >= N else None
+    squares = np.einsum("ij,ij->i", P, P) if G is None else np.diag(G)
+
+    def distances(u: Array) -> Array:
+        Gu = P @ (u @ P) if G is None else G @ u
+        return np.sqrt(np.maximum(squares - 2 * Gu + u @ Gu, 0.0))
+
+    u = np.full(N, 1.0 / N)
     for _ in range(STEPS):
-        d = np.sqrt(np.maximum(np.diag(G) - 2 * G @ u + u @ G @ u, 0.0))
+        d = distances(u)
         u = 1.0 / np.maximum(d, 1e-9 * d.max() or 1.0)
         u /= u.sum()
-    return u, np.sqrt(np.maximum(np.diag(G) - 2 * G @ u + u @ G @ u, 0.0))
+    return u, distances(u)
 
 
 def geometric_median(P: Array) -> Array:
@@ -109,8 +114,8 @@ def multi_krum(arrays: Sequence[Array]) -> Array:
     Returns:
         A boolean mask (N,).
     """
-    G = gram(np.hstack([real_rows(x) for x in arrays]))
-    N = len(G)
+    P = centred(np.hstack([real_rows(x) for x in arrays]))
+    G, N = P @ P.T, len(P)
     f = max((N - 3) // 2, 0)
     squares = np.diag(G)[:, None] + np.diag(G) - 2 * G
     np.fill_diagonal(squares, -np.inf)  # a client sorts first among its own neighbours and is skipped
