@@ -17,6 +17,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.envs import compiled
 from fedqhd.envs.compiled import CompiledEnv, NotCompiled, Twin
 from fedqhd.envs.make import make_env, with_dynamics
+from fedqhd.envs.quick import quick
 from fedqhd.envs.scaling import StateScaler
 
 CLASSIC = ("CartPole-v1", "MountainCar-v0", "Acrobot-v1")
@@ -178,3 +179,31 @@ def test_a_users_own_environment_equals_the_one_that_it_copies():
 def test_an_environment_that_numba_cannot_compile_says_so():
     with pytest.raises(FedQHDError, match=r"Uncompilable\.transition or observe cannot be compiled by numba"):
         Uncompilable().reset(seed=0)
+
+
+def played(env, steps):
+    """Return what a random player sees of an environment."""
+    generator, done, seen = np.random.default_rng(0), True, []
+    for _ in range(steps):
+        if done:
+            seen.append(env.reset(seed=int(generator.integers(2**31))))
+        state, reward, terminated, truncated, _ = env.step(int(generator.integers(env.action_space.n)))
+        seen.append((state, reward, terminated, truncated))
+        done = terminated or truncated
+    return seen
+
+
+@pytest.mark.parametrize(("env_id", "repeat"), [("CartPole-v1", 1), ("MountainCar-v0", 3), ("Acrobot-v1", 2)])
+def test_a_quick_environment_has_the_same_episodes_without_taking_a_step_of_its_own(env_id, repeat, monkeypatch):
+    env = make_env(env_id, repeat=repeat)
+    expected = played(env, 3000)
+    fast = quick(make_env(env_id, repeat=repeat))
+    monkeypatch.setattr(type(env.unwrapped), "step", None)
+    for ours, theirs in zip(played(fast, 3000), expected, strict=True):
+        np.testing.assert_equal(ours, theirs)
+        assert not hasattr(ours[0], "dtype") or ours[0].dtype == theirs[0].dtype
+
+
+def test_an_environment_without_a_compiled_step_stays_as_it_is():
+    env = make_env("LunarLander-v3")
+    assert quick(env) is env

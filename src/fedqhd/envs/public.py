@@ -14,6 +14,7 @@ from fedqhd.core.protocols import Array
 from fedqhd.envs.adapt import Env, actions_of, check_rules
 from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
+from fedqhd.envs.quick import quick
 from fedqhd.envs.rollouts import random_states
 from fedqhd.envs.scaling import StateScaler, make_scaler
 
@@ -94,7 +95,7 @@ def public_bytes(c: Config, n: int) -> int:
 def make_public(c: Config) -> Public:
     """Return everything that the clients of a run share, drawn from its seed. The environment is checked first."""
     check_rules(c.env)
-    env = make_env(c.env, repeat=c.action_repeat)
+    env = quick(make_env(c.env, repeat=c.action_repeat))
     scaler = scaler_of(c, env)
     anchors = anchors_of(c, env, scaler)
     steps = min(MEASURE_STATES, c.rollout_steps)

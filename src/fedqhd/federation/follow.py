@@ -13,6 +13,7 @@ from fedqhd.core.protocols import Array
 from fedqhd.encoders import BaseEncoder, draw_encoder
 from fedqhd.envs.make import make_env
 from fedqhd.envs.public import Public
+from fedqhd.envs.quick import quick
 from fedqhd.envs.rollouts import states_met
 
 TEACHER_EPSILON = 0.1
@@ -47,7 +48,7 @@ def teacher_rollout(c: Config, public: Public) -> Callable[[Array, Array, int], 
         own = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "teacher", episodes))
         student = OnlineQHD(encoder, public.actions, settings, own)
         student.fit_anchors(anchors, Q)
-        env = make_env(c.env, repeat=c.action_repeat)
+        env = quick(make_env(c.env, repeat=c.action_repeat))
         met = scaler(states_met(env, TEACHER_STEPS * len(anchors), own, lambda s: student.act(scaler(s))))
         env.close()
         kept = len(anchors) // 2

@@ -38,6 +38,7 @@ _HOME = {
     "acrobot": "control",
     "act": "actions",
     "add_products": "least_squares",
+    "advance": "episode",
     "approach": "network",
     "BAD_ACTION": "episode",
     "BAD_REWARD": "episode",
