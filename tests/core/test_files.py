@@ -22,11 +22,12 @@ from fedqhd.core.files import (
     WriteFailed,
     checkpoints,
     checksum,
+    make_durable,
     number_of,
     pack,
     read_arrays,
     read_checkpoint,
-    sync_folder,
+    sync,
     unpack,
     write_arrays,
     write_bytes,
@@ -159,10 +160,17 @@ def test_a_file_is_on_disk_before_it_is_renamed_and_its_folder_afterwards(tmp_pa
     write_bytes(tmp_path / "f", b"x")
     assert done == [False, "replace", True]
     before = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else 0
-    sync_folder(tmp_path)
+    sync(tmp_path)
     assert not before or len(os.listdir("/proc/self/fd")) == before
     with pytest.raises(FileNotFoundError):
-        sync_folder(tmp_path / "nowhere")
+        sync(tmp_path / "nowhere")
+    done.clear()
+    write_arrays(tmp_path / "a.npz", {"x": np.zeros(3)}, {}, durable=False)
+    assert done == ["replace"]
+    make_durable(tmp_path)
+    assert done == ["replace", False, False, True]
+    with pytest.raises(WriteFailed, match="nowhere"):
+        make_durable(tmp_path / "nowhere")
 
 
 def test_why_a_file_could_not_be_written_is_said(tmp_path):

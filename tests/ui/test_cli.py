@@ -82,6 +82,19 @@ def test_profile_says_where_the_time_went(run):
         assert float(row[5].rstrip("%")) == pytest.approx(100 * seconds / sum(split.values()), abs=0.06)
 
 
+def test_a_fleet_is_listed_in_part_and_who_never_trained_has_no_return(tmp_path):
+    fleet = ("--clients", 60, "--participation", 0.1, "--episodes", 1, "--eval-episodes", 1, "--dims", 20)
+    done = fedqhd("train", "--env", "CartPole-v1", "--learner", "online", *fleet, "--out", tmp_path / "x")
+    assert done.returncode == 0, done.stderr
+    listed = [line for line in done.stdout.splitlines() if line.startswith("│")]
+    assert len(listed) == 52
+    assert "and 10 more clients" in listed[50]
+    assert "mean" in listed[51]
+    assert sum("– " in line for line in listed) >= 44
+    assert "nan" not in done.stdout
+    assert len(list((tmp_path / "x" / "models").iterdir())) == 60
+
+
 def test_settings_that_do_not_concern_a_method_are_named(tmp_path):
     done = fedqhd("train", "--method", "fedavg-dqn", "--sigma", 2, "--out", tmp_path / "x")
     assert done.returncode == 2

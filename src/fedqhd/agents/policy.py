@@ -85,12 +85,13 @@ class Policy:
             actions[explore] = random[explore]
         return (actions if obs.ndim == 2 else actions[0]), state
 
-    def save(self, path: str | Path) -> None:
-        """Save the policy to a file that `load` reads."""
+    def save(self, path: str | Path, *, durable: bool = True) -> None:
+        """Save the policy to a file that `load` reads. If not `durable`, the file may not be on the disk yet."""
         scaler = {f"scaler.{k}": np.asarray(v) for k, v in self.scaler._asdict().items()}
         training = {"env": self.env, "epsilon": self.epsilon, "action_repeat": self.action_repeat}
         note = {**training, **note_of(self.model)}
-        write_arrays(path, {**self.model.arrays(), **scaler}, {"kind": note["kind"], **note})
+        write_arrays(path, {**self.model.arrays(), **scaler}, {"kind": note["kind"], **note},
+                     durable=durable)  # fmt: skip
         trusting.remember_also(Path(path), code_names(note))
 
     @classmethod
@@ -135,9 +136,14 @@ def check_training(about: Mapping[str, Any]) -> None:
         raise ValueError(f"action_repeat={repeat!r:.80} is not a positive integer")
 
 
+def models_of(run: str | Path) -> Path:
+    """Return the folder of the clients' policies in the folder of a run."""
+    return Path(run) / "models"
+
+
 def model_path(run: str | Path, client: int) -> Path:
     """Return the file of a client's policy in the folder of a run."""
-    return Path(run) / "models" / f"client-{client}.npz"
+    return models_of(run) / f"client-{client}.npz"
 
 
 def load_policy(run: str | Path, client: int = 0, trust: bool = False) -> Policy:

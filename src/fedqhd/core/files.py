@@ -56,12 +56,14 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     write_whole(path, lambda f: f.write(data))
 
 
-def write_whole(path: str | Path, fill: Callable[[IO[bytes]], Any]) -> None:
+def write_whole(path: str | Path, fill: Callable[[IO[bytes]], Any], *, durable: bool = True) -> None:
     """Write a file atomically, so that a reader sees either the old file or the new one.
 
     Args:
         path: The file. Its folder is created if necessary.
         fill: Writes the content to the open file that it is given.
+        durable: Whether to return only when the file is on the disk, so that it survives a power failure. If not, call
+            `make_durable`.
 
     Raises:
         WriteFailed: If the file system refuses. The old file then remains as it was.
@@ -73,9 +75,11 @@ def write_whole(path: str | Path, fill: Callable[[IO[bytes]], Any]) -> None:
         with open(part, "w+b") as f:
             fill(f)
             f.flush()
-            os.fsync(f.fileno())
+            if durable:
+                os.fsync(f.fileno())
         os.replace(part, path)
-        sync_folder(path.parent)
+        if durable:
+            sync(path.parent)
     except OSError as error:
         with suppress(OSError):
             part.unlink()  # also frees the space
@@ -100,13 +104,26 @@ def write_secret(path: Path, data: bytes) -> None:
         raise write_failed(path, error) from error
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a folder to disk, which makes a rename inside it durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_durable(folder: Path) -> None:
+    """Flush all files of a folder to the disk, which takes much less time for thousands of them than one by one.
+
+    Raises:
+        WriteFailed: If the file system refuses.
+    """
+    try:
+        for path in [*folder.iterdir(), folder]:
+            sync(path)
+    except OSError as error:
+        raise write_failed(folder, error) from error
 
 
 def checksum(data: Any) -> bytes:
@@ -114,8 +131,8 @@ def checksum(data: Any) -> bytes:
     return b"%08x" % zlib.crc32(data)
 
 
-def write_arrays(path: str | Path, arrays: Payload, about: Mapping[str, Any]) -> None:
-    """Write named arrays and a note of JSON values, `about`, to a file."""
+def write_arrays(path: str | Path, arrays: Payload, about: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Write named arrays and a note of JSON values, `about`, to a file; see `write_whole`."""
     note = json.dumps({"version": VERSION, **about}).encode()
 
     def fill(f: IO[bytes]) -> None:
@@ -127,7 +144,7 @@ def write_arrays(path: str | Path, arrays: Payload, about: Mapping[str, Any]) ->
         with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as written:
             f.write(checksum(written))
 
-    write_whole(path, fill)
+    write_whole(path, fill, durable=durable)
 
 
 def read_arrays(path: str | Path) -> tuple[dict[str, Array], dict[str, Any]]:

@@ -19,9 +19,10 @@ from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
 from fedqhd.agents.client import LocalClient
+from fedqhd.agents.policy import models_of
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import damaged, write_secret
+from fedqhd.core.files import damaged, make_durable, write_secret
 from fedqhd.core.trust import remember
 from fedqhd.deploy.rules import HOME, folder_name
 from fedqhd.deploy.settings import client_settings
@@ -152,6 +153,7 @@ def check_spaces(c: Config, server_env: str, public: Public) -> None:
 def close(c: Config, scaler: StateScaler, client: LocalClient) -> dict[str, Any]:
     """Save the trained model on the client's machine and return its evaluation for the server."""
     greedy, nominal, updates, alarms = evaluate(c, scaler, client)
+    make_durable(models_of(c.folder))
     return {"greedy": greedy, "nominal": nominal, "updates": updates, **({} if alarms is None else {"alarms": alarms})}
 
 

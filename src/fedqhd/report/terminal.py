@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ RECENT = 20
 """The number of episodes that the displayed mean return covers."""
 SHOWN = 12
 """The largest number of clients that the live view lists."""
+SHOWN_AT_END = 50
+"""The largest number of clients that the closing table lists."""
 
 
 UNUSUAL = {
@@ -200,10 +203,12 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     table = Table(title=f"{summary['env']}, {summary['method']}, {summary['setting']}", title_justify="left")
     for title in ("client", "return, last episode" if last == 1 else f"return, last {last} episodes", "greedy return"):
         table.add_column(title, justify="right")
-    for i, (final, greedy) in enumerate(
-        zip(summary["final_return_per_client"], summary["greedy_return_per_client"], strict=True)
-    ):
-        table.add_row(str(i), f"{final:.1f}", "–" if greedy is None else f"{greedy:.1f}")
+    finals, greedies = summary["final_return_per_client"], summary["greedy_return_per_client"]
+    for i, (final, greedy) in enumerate(zip(finals[:SHOWN_AT_END], greedies[:SHOWN_AT_END], strict=True)):
+        # A client that was never asked to train has no return, and one that was gone at the end no greedy return.
+        table.add_row(str(i), "–" if math.isnan(final) else f"{final:.1f}", "–" if greedy is None else f"{greedy:.1f}")
+    if len(finals) > SHOWN_AT_END:
+        table.add_row("...", f"and {number(len(finals) - SHOWN_AT_END, 'more client')}")
     table.add_section()
     table.add_row("mean", f"{summary['final_return']:.1f}", f"{summary['greedy_return']:.1f}", style="bold")
     console.print(table)

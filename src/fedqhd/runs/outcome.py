@@ -146,9 +146,9 @@ def measure(c: Config, scaler: StateScaler, client: LocalClient, trial: Trial) -
 
 
 def evaluate(c: Config, scaler: StateScaler, client: LocalClient) -> Outcome:
-    """Save a client's model and evaluate its greedy policy."""
+    """Save a client's model and evaluate its greedy policy. The file may not be on the disk yet; see `make_durable`."""
     policy = policy_of(c, scaler, client)
-    policy.save(model_path(c.folder, client.index))
+    policy.save(model_path(c.folder, client.index), durable=False)
     played = partial(greedy_returns, policy, compiled=c.get("loop") != "python")
     greedy, nominal = [], []
     for site, env in enumerate(client.envs, start=client.index):

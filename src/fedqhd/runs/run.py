@@ -13,12 +13,13 @@ import numpy as np
 
 from fedqhd.agents.client import LocalClient
 from fedqhd.agents.loops import SPLIT
+from fedqhd.agents.policy import models_of
 from fedqhd.core import alive, trust
 from fedqhd.core.blas import single_threaded
 from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import WriteFailed, write_bytes
+from fedqhd.core.files import WriteFailed, make_durable, write_bytes
 from fedqhd.core.protocols import Episode, Federation, Payload
 from fedqhd.engines import LocalEngine, ProcessEngine, cores
 from fedqhd.federation import Attacked, Server, run_rounds
@@ -95,7 +96,11 @@ def conduct(
             write_bytes(training.folder / "config.toml", config.to_toml().encode())
             totals = run(training, parties, world.federation)
             training.tell("on_training_end")
-            evaluated = outcomes(engine) if outcomes else engine.each(partial(evaluate, config, world.scaler))
+            if outcomes:
+                evaluated = outcomes(engine)
+            else:
+                evaluated = engine.each(partial(evaluate, config, world.scaler))
+                make_durable(models_of(training.folder))
             reports = totals["rounds"] + server.counts["repeated"]
             summary = {
                 **summarise(config, evaluated, world, totals),
