@@ -61,6 +61,12 @@ class QHD(Learner, ABC):
         self.keeps_anchors = True
         """Whether features of anchors and their factors are kept from one round to the next."""
 
+    def _forget_anchors(self) -> None:
+        self._anchors: Array = np.empty((0, self.encoder.n), np.float32)
+        self._X: Array = np.empty((0, self.encoder.D))
+        self._ridge: Ridge | None = None
+        self._valued: tuple[Array, Array] | None = None
+
     @classmethod
     def make(cls, c: Config, client: int, public: Public, pooled: bool = False, **options: Any) -> Agent:
         def draw() -> tuple[BaseEncoder, Any]:
@@ -176,12 +182,6 @@ class QHD(Learner, ABC):
         else:
             self._set(self.W + ridge.solve(Q - self.q(anchors)))
         self._tidy()
-
-    def _forget_anchors(self) -> None:
-        self._anchors: Array = np.empty((0, self.encoder.n), np.float32)
-        self._X: Array = np.empty((0, self.encoder.D))
-        self._ridge: Ridge | None = None
-        self._valued: tuple[Array, Array] | None = None
 
     def _features(self, s: Array) -> Array:
         if not np.array_equal(s, self._anchors):

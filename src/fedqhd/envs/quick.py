@@ -40,8 +40,9 @@ def quick(env: Env) -> Env:
 
     It cannot be drawn while it is played.
     """
-    nothing, one = np.zeros(env.observation_space.shape), np.ones(env.observation_space.shape)  # type: ignore[arg-type]
+    zeros = np.zeros(env.observation_space.shape or ())
+    ones = np.ones_like(zeros)
     try:
-        return Quick(env, Twin(env, StateScaler(nothing, one, nothing, one)))
+        return Quick(env, Twin(env, StateScaler(zeros, ones, zeros, ones)))
     except NotCompiled:
         return env
