@@ -155,29 +155,42 @@ def engines() -> Iterator[Row]:
               repeats=repeats)  # fmt: skip
 
 
-def fleet_run(clients: int, episodes: int) -> tuple[float, int]:
+def fleet_run(clients: int, episodes: int, *others: object) -> tuple[float, int]:
     """Return the CPU seconds per environment step and the peak memory in bytes."""
     summary, peak = run_of("--env", "CartPole-v1", "--clients", clients, "--episodes", episodes, "--learner", "online",
                            "--dims", 500, "--eta", 1e-4, "--epsilon-decay", 1, "--engine", "local",
-                           "--round-episodes", 5)  # fmt: skip
+                           "--round-episodes", 5, *others)  # fmt: skip
     return summary["cpu_seconds"] / summary["env_steps"], peak
 
 
 def fleet() -> Iterator[Row]:
-    """Compare federations of 5 to 1,000 clients that make the same number of steps in all."""
-    fleets = {5: 2000, 100: 100, 500: 20, 1000: 10}
-    spent = [[fleet_run(clients, episodes) for clients, episodes in fleets.items()] for _ in range(REPEATS)]
+    """Compare federations of 5 to 10,000 clients that make about the same number of steps in all.
+
+    Of 10,000 clients, a tenth take part in a round.
+    """
+    tenth = ("--participation", 0.1)
+    fleets = {5: (2000,), 100: (100,), 500: (20,), 1000: (10,), 10_000: (10, *tenth)}
+    spent = [[fleet_run(clients, *rest) for clients, rest in fleets.items()] for _ in range(REPEATS)]
     cost, memory = (dict(zip(fleets, each, strict=True)) for each in np.median(spent, axis=0).T)
-    for clients in (100, 1000):
+    for clients, goal in ((100, 1.15), (1000, 1.15), (10_000, None)):
         yield row(f"a step of one of {clients:,} clients, D=500, ours over the limit", "a step of one of five",
-                  cost[clients] / cost[5], 1.15, at_most=True, repeats=REPEATS)  # fmt: skip
-    yield row("memory of 1,000 clients, GB, ours over the limit", "1 GB", memory[1000] / 1e9, 6, at_most=True,
-              repeats=REPEATS)  # fmt: skip
+                  cost[clients] / cost[5], goal, at_most=True, repeats=REPEATS)  # fmt: skip
+    for clients, goal in ((1000, 6), (10_000, None)):
+        yield row(f"memory of {clients:,} clients, GB, ours over the limit", "1 GB", memory[clients] / 1e9, goal,
+                  at_most=True, repeats=REPEATS)  # fmt: skip
     sizes, peaks = np.array(list(memory)), np.array(list(memory.values()))
     line = np.polynomial.Polynomial.fit(sizes, peaks, 1)(sizes)
-    yield row("memory of 5, 100, 500 and 1,000 clients, ours over the limit", "the straight line nearest to them",
-              float(np.maximum(peaks / line, line / peaks).max()), 1.1, at_most=True, repeats=REPEATS)  # fmt: skip
+    yield row("memory of 5, 100, 500, 1,000 and 10,000 clients, ours over the limit", "the straight line nearest to "
+              "them", float(np.maximum(peaks / line, line / peaks).max()), 1.1, at_most=True,
+              repeats=REPEATS)  # fmt: skip
     print(", ".join(f"{clients:,} clients: {peak / 1e6:.0f} MB" for clients, peak in memory.items()))
+    different = ("--setting", "heterogeneous")
+    few, many = fleet_run(5, 2000, *different), fleet_run(1000, 100, *tenth, *different)
+    yield row("a step of one of 1,000 clients with different encoders, a tenth of which take part in a round, ours "
+              "over the limit", "a step of one of five with different encoders", many[0] / few[0], None, at_most=True,
+              repeats=1)  # fmt: skip
+    yield row("memory of 1,000 clients with different encoders, GB, ours over the limit", "1 GB", many[1] / 1e9, None,
+              at_most=True, repeats=1)  # fmt: skip
 
 
 def cpu_until_written(file: Path, *arguments: object) -> tuple[float, bool]:

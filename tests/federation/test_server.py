@@ -196,6 +196,17 @@ def test_a_refusal_is_logged_and_counted_and_the_others_count(caplog):
     assert "client 1 is refused: its Q is not finite" in caplog.text
 
 
+def test_of_a_fleet_twenty_are_warned_of_and_all_are_counted(caplog):
+    server = Server([Participant("b")] * 50, max_magnitude=BOUND)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert admit(server, *(good()._replace(client=i) for i in range(50))) == []
+    assert server.counts.total() == 100
+    *first, last = (record.message for record in caplog.records)
+    assert [f"client {i} " in message for i, message in enumerate(first)] == [True] * 20
+    assert last == "more that is refused is only counted"
+
+
 def test_of_two_replies_of_one_client_the_first_counts():
     server = Server(MEMBERS, max_magnitude=BOUND)
     second = with_Q(np.zeros((4, 2)))

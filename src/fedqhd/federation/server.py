@@ -24,6 +24,8 @@ from fedqhd.federation.wrappers.base import unwrapped
 log = logging.getLogger(__name__)
 
 ONCE = " (this is said once; summary.json counts how often it happens)"
+WARNED = 20
+"""The largest number of warnings of one kind, because a fleet may have thousands of clients."""
 
 
 @dataclass
@@ -171,9 +173,13 @@ class Server:
 
     def _count(self, what: str, sentence: str) -> None:
         """Count what happened to a reply, and log the sentence: as a warning the first time, then as information."""
-        first = not self.counts[what]
+        kind, first = what.partition("/")[0], not self.counts[what]
         self.counts[what] += 1
-        log.log(logging.WARNING if first else logging.INFO, "%s%s", sentence, ONCE if first else "")
+        known = sum(key.partition("/")[0] == kind for key in self.counts) if first else 0
+        warn = first and known <= WARNED
+        log.log(logging.WARNING if warn else logging.INFO, "%s%s", sentence, ONCE if warn else "")
+        if first and known == WARNED:
+            log.warning("more that is %s is only counted", kind)
 
     def aggregate(
         self, k: int, federation: Federation, state: Payload, teacher: Payload | None, valid: Sequence[Reply]
