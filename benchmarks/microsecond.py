@@ -106,7 +106,7 @@ def main() -> None:
         agent = OnlineQHD(encoder, 2, OnlineSettings(eta=1e-4), np.random.default_rng(0))
         record = agent.in_kernel()
         for name, part in (
-            ("environment", environment), ("two draws and the choice", exploring), ("encoding the next state", encoding),
+            ("environment", environment), ("two draws and the choice", exploring), ("encoding of s'", encoding),
             ("three values", values), ("update of one action", update),
         ):  # fmt: skip
             rows.setdefault(name, []).append(nanoseconds(part, world, record.own, z))
