@@ -184,7 +184,7 @@ def fleet() -> Iterator[Row]:
               "them", float(np.maximum(peaks / line, line / peaks).max()), 1.1, at_most=True,
               repeats=REPEATS)  # fmt: skip
     print(", ".join(f"{clients:,} clients: {peak / 1e6:.0f} MB" for clients, peak in memory.items()))
-    different = ("--setting", "heterogeneous")
+    different = ("--setting", "heterogeneous", "--anchors", 200)
     few, many = fleet_run(5, 2000, *different), fleet_run(1000, 100, *tenth, *different)
     yield row("a step of one of 1,000 clients with different encoders, a tenth of which take part in a round, ours "
               "over the limit", "a step of one of five with different encoders", many[0] / few[0], None, at_most=True,
