@@ -300,14 +300,14 @@ def networks() -> Iterator[Row]:
 def floors() -> Iterator[Row]:
     """Compare minibatches of QHD and of the DQN with which whole runs are compared step by step."""
     n, actions, rng = 4, 2, np.random.default_rng(0)
-    network = DQN(n, actions, (128,), DQNSettings(batch_size=B, learning_starts=CAPACITY), rng, rng)
+    network = DQN(n, actions, (128, 128), DQNSettings(batch_size=B, learning_starts=CAPACITY), rng, rng)
     for _ in range(1000):
         s, s_next = rng.normal(size=(2, n)).astype(np.float32)
         network.observe(Transition(s, int(rng.integers(actions)), 0.0, 0.99, s_next))
     for D in (2000, 10_000):
         spent = in_turn({"ours": our_update(replay_agent(D, n, actions)), "network": network._update})
         name = f"minibatch of {B}, D={D:,}, A={actions}"
-        yield row(name, "our DQN with one layer of 128", spent["network"] / spent["ours"], None)
+        yield row(name, "our DQN with two layers of 128", spent["network"] / spent["ours"], None)
 
 
 def rows() -> Iterator[Row]:
