@@ -75,6 +75,7 @@ class LocalClient(Stateful):
         self.seed = seed
         self.weight = weight
         self.episodes = 0
+        self.before: Payload = {}
         self.seconds = dict.fromkeys(SPLIT, 0.0)
         self._visited = np.zeros((keep_states, len(scaler.shift)), np.float32)
         self._met = 0

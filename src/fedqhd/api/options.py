@@ -82,6 +82,12 @@ class Others(TypedDict, total=False):
     max_magnitude: Number
     """the server refuses a reply with a larger number"""
 
+    server_step: Number
+    """how many times the clients' mean change the teacher moves; 1 is the mean of their reports"""
+
+    server_momentum: Number
+    """share of the teacher's last movement that is added to the next (FedAvgM)"""
+
     uplink: Text
     """number format in which clients send W or Q; full does not round"""
 

@@ -207,6 +207,8 @@ class Client(Protocol):
     agent: Agent
     episodes: int
     """Number of episodes played so far."""
+    before: Payload
+    """What it would have reported before it trained in this round, if a federation keeps it here."""
 
     def play(self, episodes: int, on_episode: Callable[[Episode], None]) -> tuple[Episode, ...]:
         """Train for some episodes, call `on_episode` after each of them, and return their records."""

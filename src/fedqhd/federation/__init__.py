@@ -13,6 +13,7 @@ from fedqhd.federation.wrappers.attacked import ATTACKS, Attacked
 from fedqhd.federation.wrappers.attacks import FIXED
 from fedqhd.federation.wrappers.base import unwrapped
 from fedqhd.federation.wrappers.privacy import Privacy, Private
+from fedqhd.federation.wrappers.server_step import Stepped
 from fedqhd.federation.wrappers.uplink import Rounded
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Rounded",
     "Rule",
     "Server",
+    "Stepped",
     "TeacherAnchors",
     "Terms",
     "ThroughAnchors",

@@ -15,8 +15,9 @@ from fedqhd.core.protocols import Federation
 from fedqhd.envs.make import dynamics_of, make_env, spaces_of, step_limit
 from fedqhd.envs.public import Public, make_public
 from fedqhd.envs.scaling import StateScaler
-from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Terms
+from fedqhd.federation import Participant, Privacy, Private, Rounded, Server, Stepped, Terms
 from fedqhd.federation.asked import LONGEST
+from fedqhd.federation.fedqhd import ThroughAnchors
 from fedqhd.federation.method import check_federation, method_of
 from fedqhd.federation.play import Stage
 from fedqhd.federation.settings import parse_presence
@@ -45,7 +46,7 @@ class World(NamedTuple):
 
 
 def make_federation(c: Config, terms: Terms, public: Public, secret: bool = False) -> Federation:
-    """Make the federation of a run, wrapped in differential privacy and rounding if the settings ask for them.
+    """Make the federation of a run, wrapped in a server step, differential privacy and rounding if these are set.
 
     Args:
         c: The settings of the run.
@@ -59,6 +60,9 @@ def make_federation(c: Config, terms: Terms, public: Public, secret: bool = Fals
     """
     federation = method_of(c).federation(terms, public)
     check_federation(federation, c.method)
+    step, momentum = c.get("server_step", 1.0), c.get("server_momentum", 0.0)
+    if step != 1 or momentum:
+        federation = Stepped(federation, step, momentum, shared=not isinstance(federation, ThroughAnchors))
     if c.get("dp_clip"):
         federation = Private(federation, Privacy(c.dp_clip, c.dp_noise, None if secret else c.seed))
     uplink = c.get("uplink", "full")

@@ -13,6 +13,7 @@ import numpy as np
 from fedqhd.core.lines import append_lines, parsed, read_complete_lines, write_lines
 from fedqhd.core.protocols import Array, Payload, Reply
 from fedqhd.federation import Server
+from fedqhd.federation.wrappers.server_step import USED
 from fedqhd.runs.metrics import NAME as METRICS
 
 NAME = "rounds.jsonl"
@@ -24,7 +25,13 @@ def cut_back(folder: Path, rounds_done: int) -> None:
 
 
 def append_round(
-    folder: Path, k: int, seconds: tuple[float, float], server: Server, replies: Sequence[Reply], teacher: Payload
+    folder: Path,
+    k: int,
+    seconds: tuple[float, float],
+    server: Server,
+    replies: Sequence[Reply],
+    teacher: Payload,
+    state: Payload,
 ) -> None:
     """Append the line of round k.
 
@@ -35,6 +42,7 @@ def append_round(
         server: Its counts are written as they stand, since the start of the run.
         replies: All replies of the round.
         teacher: The teacher of the round.
+        state: The federation's state after the round.
     """
     counts = dict.fromkeys(("refused", "left out", "late", "repeated"), 0)
     for key, count in server.counts.items():
@@ -48,6 +56,8 @@ def append_round(
         **counts,
         "apart": {i: d for i, d in apart.items() if d is not None},
     }
+    if USED in state:
+        row["server_step"] = round(float(state[USED]), 4)
     append_lines(folder / NAME, [row])
 
 

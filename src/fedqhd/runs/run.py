@@ -180,7 +180,7 @@ def run(training: Training, parties: Parties, federation: Federation) -> dict[st
         totals["bytes_up"] += sum(nbytes(r.payload, config.get("uplink", "full")) for r in replies)
         totals["bytes_down"] += nbytes(latest) * len(replies)
         totals["metrics"] = metrics.append(folder, metrics.rows(k, replies), *totals["metrics"])
-        rounds_log.append_round(folder, k, (ended - wall, spent_cpu), server, replies, latest)
+        rounds_log.append_round(folder, k, (ended - wall, spent_cpu), server, replies, latest, kept)
         training.rounds_done, training.teacher = k + 1, latest
         training.tell("on_round", replies)
         if training.stopped:

@@ -18,6 +18,7 @@ from fedqhd.envs.public import Public
 from fedqhd.federation.fedqhd import AnchorCompile
 from fedqhd.federation.method import Method, Style, Values
 from fedqhd.federation.terms import Terms
+from fedqhd.federation.wrappers.settings import AttackSettings, PrivacySettings, SecureSettings, UplinkSettings
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class DistilledFedDQN(Method):
     name: ClassVar[str] = "distilled-feddqn"
     Settings = DistillationSettings
     style: ClassVar[Style] = Style("#cc79a7", (3, 1, 1, 1, 1, 1), rank=4)
+    # A larger step of probabilities would leave the simplex.
+    wrappers = (UplinkSettings, PrivacySettings, SecureSettings, AttackSettings)
 
     @classmethod
     def learners(cls, values: Values) -> list[type[Learner]]:

@@ -13,7 +13,7 @@ from fedqhd.envs.public import Public
 from fedqhd.federation.fedqhd import ParameterAverage
 from fedqhd.federation.method import Method, Style, Values
 from fedqhd.federation.terms import Terms
-from fedqhd.federation.wrappers.settings import AttackSettings, SecureSettings, UplinkSettings
+from fedqhd.federation.wrappers.settings import AttackSettings, SecureSettings, ServerStepSettings, UplinkSettings
 
 
 class FedAvgDQN(Method):
@@ -23,7 +23,7 @@ class FedAvgDQN(Method):
     Settings = WidthSettings
     style: ClassVar[Style] = Style("#009e73", (5, 1, 1, 1), rank=3)
     supported_settings: ClassVar[tuple[str, ...]] = ("homogeneous",)
-    wrappers = (UplinkSettings, SecureSettings, AttackSettings)
+    wrappers = (ServerStepSettings, UplinkSettings, SecureSettings, AttackSettings)
 
     @classmethod
     def learners(cls, values: Values) -> list[type[Learner]]:

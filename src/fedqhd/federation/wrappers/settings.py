@@ -1,4 +1,4 @@
-"""The settings of the wrappers: rounded reports, differential privacy, secure aggregation and attacks."""
+"""The settings of the wrappers: server step, rounding, differential privacy, secure aggregation and attacks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,47 @@ from typing import ClassVar
 
 from fedqhd.core.config import Config
 from fedqhd.core.settings import Need, Settings, setting
+from fedqhd.envs.anchors import MOVING
+from fedqhd.federation.aggregate import MEAN, RULES
 from fedqhd.federation.wrappers.attacked import ATTACKS
 
 SECURE_CLIENTS = 3
 """The least number of clients per round with secure aggregation. One of two could subtract its own reply from the mean
 and learn the other's."""
+
+
+@dataclass(frozen=True)
+class ServerStepSettings(Settings):
+    """How far the teacher moves in a round."""
+
+    title: ClassVar[str] = "server step"
+
+    server_step: float = setting(
+        1.0, "how many times the clients' mean change the teacher moves; 1 is the mean of their reports", above=0
+    )
+    server_momentum: float = setting(
+        0.0, "share of the teacher's last movement that is added to the next (FedAvgM)", at_least=0, below=1
+    )
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        moving = c.get("anchor_source") in MOVING
+        need(c.server_momentum == 0 or not moving, "server_momentum",
+             "movements at different anchors cannot be added up: give an anchor_source other than "
+             + " and ".join(MOVING))  # fmt: skip
+        name = "server_momentum" if c.server_step == 1 else "server_step"
+        if c.values[name] == cls.__dataclass_fields__[name].default:
+            return
+        need(c.get("exchange", "model") == "model", name, "normal equations have no step: give exchange=model")
+        need(c.get("secure", "off") == "off", name,
+             "with secure aggregation the server does not see how far clients agree: give secure=off")  # fmt: skip
+        need(
+            not c.get("dp_clip") or "anchors" not in c,
+            name,
+            "differential privacy covers one report a round, and at anchors this takes two: give dp_clip=0",
+        )
+        need(not RULES.get(c.aggregate, MEAN).plays, name,
+             "it moves the teacher away from the replies that were played: choose another aggregate")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,7 +125,7 @@ class AttackSettings(Settings):
         need(not nobody, "liars", f"it must amount to at least one of clients={c.clients}")
 
 
-WRAPPERS = (UplinkSettings, PrivacySettings, SecureSettings, AttackSettings)
+WRAPPERS = (ServerStepSettings, UplinkSettings, PrivacySettings, SecureSettings, AttackSettings)
 
 
 def _check_alone(c: Config, need: Need, reason: str) -> None:
