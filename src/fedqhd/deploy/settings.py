@@ -18,7 +18,8 @@ from fedqhd.runs.config import FIELDS, code_names, resolve
 
 SERVER_ONLY = (
     "method", "clients", "episodes", "round_episodes", "action_repeat", "gamma", "weights", "exchange", "temperature",
-    "aggregate", "uplink", "secure", "secure_range", "dp_clip", "dp_noise", "dp_delta", "server_step", "server_momentum",
+    "aggregate", "server_step", "server_momentum", "uplink", "secure", "secure_range", "dp_clip", "dp_noise",
+    "dp_delta",
 )  # fmt: skip
 """Settings that only the server chooses."""
 PUBLIC = ("anchors", "anchor_source", "anchor_file", "scaling", "scale_low", "scale_high")
