@@ -90,7 +90,7 @@ class Readout(SavedModel):
 
     def q(self, Z: Array) -> Array:
         if not self.encoder.fused:
-            return (self.encoder(Z) @ self.W).real.astype(np.float32)
+            return (self.encoder.matrix(Z) @ self.W).real.astype(np.float32)
         Q = np.empty((len(Z), self.actions), np.float32)
         kernels.q_batch(*self.encoder.kernel_args(), Z, self._rows, self._phi, Q)
         return Q

@@ -63,7 +63,7 @@ class QHD(Learner, ABC):
 
     def _forget_anchors(self) -> None:
         self._anchors: Array = np.empty((0, self.encoder.n), np.float32)
-        self._X: Array = np.empty((0, self.encoder.D))
+        self._X: Any = np.empty((0, 0))
         self._ridge: Ridge | None = None
         self._valued: tuple[Array, Array] | None = None
 
@@ -183,9 +183,9 @@ class QHD(Learner, ABC):
             self._set(self.W + ridge.solve(Q - self.q(anchors)))
         self._tidy()
 
-    def _features(self, s: Array) -> Array:
+    def _features(self, s: Array) -> Any:
         if not np.array_equal(s, self._anchors):
-            self._anchors, self._X, self._ridge, self._valued = s.copy(), self.encoder(s), None, None
+            self._anchors, self._X, self._ridge, self._valued = s.copy(), self.encoder.matrix(s), None, None
         return self._X
 
     def ridge(self, anchors: Array) -> Ridge:

@@ -30,3 +30,25 @@ def semi_gradient(W: Array, X: Array, a: Array, delta: Array, eta: float) -> Arr
     """Return W with eta delta Phi(s), summed over the minibatch, added to W[:, a]."""
     onehot = np.equal.outer(a, np.arange(W.shape[1]))
     return W + eta * X.conj().T @ (delta[:, None] * onehot)
+
+
+def trace_step(
+    W: Array, E: Array, phi: Array, a: int, step: float, decay: float, replacing: bool
+) -> tuple[Array, Array]:
+    """Return W and the traces E (D, A) after a step of TD(lambda) on the features phi (D,) of a state and an action a.
+
+    E[:, a] <- E[:, a] + phi, or the larger of the two with replacing traces;  W <- W + step E;  E <- decay E
+
+    Args:
+        W: The weights, (D, A).
+        E: The traces.
+        phi: The features of the state.
+        a: The action.
+        step: eta delta.
+        decay: The discount times lambda.
+        replacing: Whether traces are replaced instead of accumulated.
+    """
+    E = E.copy()
+    larger = np.where(np.abs(phi) >= np.abs(E[:, a]), phi, E[:, a])
+    E[:, a] = larger if replacing else E[:, a] + phi
+    return W + step * E, decay * E

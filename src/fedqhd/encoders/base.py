@@ -6,7 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -33,6 +33,8 @@ class BaseEncoder(ABC):
     """The type of the readout W."""
     fused: ClassVar[bool] = True
     """Whether kernels compute its features."""
+    is_sparse: ClassVar[bool] = False
+    """Whether few components of a hypervector differ from 0, so that `matrix` returns a sparse one."""
 
     def __init__(self, **arrays: Array) -> None:
         self.arrays = {k: np.ascontiguousarray(v) for k, v in arrays.items()}
@@ -52,6 +54,10 @@ class BaseEncoder(ABC):
     @abstractmethod
     def __call__(self, s: Array) -> Array:
         """Encode states (B, n) as X (B, D) in double precision. Row l is Phi(s_l)^H, so Q = Re(X W)."""
+
+    def matrix(self, s: Array) -> Any:
+        """Encode states as `__call__` does; an encoder that is sparse returns a sparse matrix of scipy."""
+        return self(s)
 
     @abstractmethod
     def kernel_args(self) -> tuple[int, Array, Array, Array]:

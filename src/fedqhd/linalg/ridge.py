@@ -31,21 +31,22 @@ class Ridge:
     If lam is 0, or so small that it is lost in rounding, the thin SVD (the pseudo-inverse) is used instead.
 
     Args:
-        X: The features (m, D) at the anchors, real or complex.
+        X: The features (m, D) at the anchors, real or complex, or a sparse matrix of scipy.
         lam: The ridge, at least 0.
     """
 
-    def __init__(self, X: Array, lam: float) -> None:
+    def __init__(self, X: Any, lam: float) -> None:
         if not (np.isfinite(lam) and lam >= 0):
             raise ValueError(f"lam={lam} must be a number of at least 0")
         self.X = X
         self.lam = lam
-        real = np.asarray(stacked(X), dtype=np.float64)
+        real: Any = X if scipy.sparse.issparse(X) else np.asarray(stacked(X), dtype=np.float64)
         m, p = real.shape
         self._real = real
         self.primal = p <= m
         self._svd: tuple[Array, Array, Array] | None = None
         G = real.T @ real if self.primal else real @ real.T
+        G = G.toarray() if scipy.sparse.issparse(X) else G
         G[np.diag_indices_from(G)] += lam
         try:
             # Below this threshold, G + lam I may be singular up to rounding. The solution of the dual also contains the
@@ -55,7 +56,8 @@ class Ridge:
             # G is symmetric, and its transpose is in Fortran order, which saves LAPACK a copy.
             self._cholesky = scipy.linalg.cho_factor(G.T, lower=True, overwrite_a=True, check_finite=False)
         except np.linalg.LinAlgError:
-            self._svd = scipy.linalg.svd(real, full_matrices=False, check_finite=False)
+            dense = real.toarray() if scipy.sparse.issparse(X) else real
+            self._svd = scipy.linalg.svd(dense, full_matrices=False, check_finite=False)
 
     def solve(self, Q: Array) -> Array:
         """Return W (D, A) for values Q (m, A) at the anchors."""
