@@ -200,6 +200,23 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
         assert all(np.array_equal(a[name], b[name]) for name in a.files)
 
 
+@pytest.mark.parametrize("learner", ["replay", "dqn"])
+def test_without_scaling_cells_are_0_and_1_in_training_and_afterwards(learner, tmp_path):
+    settings = {"env": "MinAtar/Breakout-v1", "scaling": "none", "rollout_steps": 200, "eval_episodes": 1}
+    method = {"method": "fedavg-dqn"} if learner == "dqn" else {"learner": learner}
+    c = tiny(tmp_path / "run", **settings, **method, episodes=2)
+    public = make_public(c)
+    assert set(np.unique(public.measure_states)) == {0, 1}
+    summary = fedqhd.train(c)
+    policy = fedqhd.load_policy(summary["out"])
+    assert not policy.scaler.shift.any()
+    assert (policy.scaler.scale == 1).all()
+    state, _ = policy.make_env().reset(seed=0)
+    assert np.array_equal(policy.scaler(state), state)
+    assert 'scaling = "none"' in (tmp_path / "run" / "config.toml").read_text()
+    assert fedqhd.evaluate(summary["out"], 1).shape == (2, 1)
+
+
 def test_ids_without_a_version_and_misspelt_ones():
     assert full_id("MinAtar/Breakout") == "MinAtar/Breakout-v1"
     assert set(SPECS) == {f"MinAtar/{game}-v{v}" for game in GAMES for v in (0, 1)}
