@@ -19,6 +19,9 @@ from fedqhd.envs.make import make_env, spaces_of, step_limit
 from fedqhd.envs.minatar import CELL, COLOURS, GAMES, LIMIT, SPECS, picture
 from fedqhd.envs.public import make_public
 from fedqhd.report.play import WIDTH, play
+from fedqhd.runs.config import resolve
+from fedqhd.studies.catalogue.tune import write_choice
+from fedqhd.studies.presets import Cell
 from worlds import Corridor
 
 CHANNELS = {"Asterix": 4, "Breakout": 4, "Freeway": 7, "Seaquest": 10, "SpaceInvaders": 6}
@@ -225,8 +228,15 @@ def test_ids_without_a_version_and_misspelt_ones():
             make_env(wrong)
 
 
-def test_the_folder_of_a_run_has_no_folder_in_it():
+def test_the_slash_of_an_id_makes_no_folder(tmp_path):
+    """Neither of a run, nor of a study's runs, nor of settings, which are found again."""
     assert fedqhd.resolve({"env": "MinAtar/Breakout-v1"}).folder.name.startswith("MinAtar-Breakout-v1-fedqhd-")
+    cell = Cell("fedqhd", "MinAtar/Breakout-v1", "heterogeneous")
+    assert "/" not in cell.name
+    write_choice(tmp_path, cell, {"sigma": 7.5})
+    assert [file.name for file in tmp_path.iterdir()] == ["MinAtar-Breakout-v1.toml"]
+    assert resolve({"env": cell.env, "setting": cell.setting}, tuned=tmp_path).sigma == 7.5
+    assert resolve({"env": "MinAtar/Breakout-v0", "setting": cell.setting}, tuned=tmp_path).sigma != 7.5
 
 
 @pytest.mark.parametrize("game", GAMES)
