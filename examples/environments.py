@@ -14,13 +14,6 @@ def cliff(**kwargs):
     return TimeLimit(gymnasium.make("CliffWalking-v1", **kwargs), 200)
 
 
-def breakout(**kwargs):
-    """Breakout from MinAtar. Its 400 bits are flattened automatically."""
-    from minatar.gym import BaseEnv
-
-    return TimeLimit(BaseEnv("breakout", **kwargs), 500)
-
-
 def grid(**kwargs):
     """An empty room from MiniGrid. A wrapper removes the text that comes with its image."""
     from minigrid.envs import EmptyEnv

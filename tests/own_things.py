@@ -10,13 +10,6 @@ from gymnasium.wrappers import TimeLimit
 from worlds import Corridor
 
 
-def breakout(**kwargs):
-    """MinAtar's Breakout: 400 bits."""
-    from minatar.gym import BaseEnv
-
-    return TimeLimit(BaseEnv("breakout", sticky_action_prob=0.0, **kwargs), 100)
-
-
 def several_actions(**kwargs):
     """Two choices in every step."""
     env = Corridor(**kwargs)
@@ -97,6 +90,14 @@ class Breaks(Corridor):
             "late nan": (x * (np.nan if self.steps > 3 else 1), r, terminated, truncated, info),
         }
         return broken.get(self.rule, (x, r, terminated, truncated, info))
+
+
+class SeedsItself(Corridor):
+    """Repeats episodes from their seeds, but with another generator than Gymnasium's."""
+
+    def reset(self, *, seed=None, options=None):
+        self.x = np.random.default_rng(seed).uniform(-0.9, 0.5)
+        return np.array([self.x]), {}
 
 
 def no_info():

@@ -46,6 +46,15 @@ def test_given_bounds(cartpole):
     np.testing.assert_allclose(scaler(np.array([1, -2, 0, 2])), [4, -4, 0, 0])
 
 
+def test_no_scaling_leaves_states_as_they_are(cartpole):
+    scaler = scaler_of(cartpole, "none")
+    states = random_states(cartpole, 100, np.random.default_rng(0))
+    np.testing.assert_array_equal(scaler(states), states.astype(np.float32))
+    assert scaler(states).dtype == np.float32
+    box = scaler_of(cartpole, "box")
+    assert all(np.array_equal(getattr(scaler, name), getattr(box, name)) for name in ("low", "high"))
+
+
 @pytest.mark.parametrize(
     ("low", "high", "says"), [((), (1,), "scale_low has 0"), ((1,) * 4, (0,) * 4, "must be below")]
 )

@@ -39,7 +39,7 @@ def scaled(env, seed=0):
         ("CliffWalking-v1", 48, 4),
         ("Taxi-v4", 500, 6),
         ("Blackjack-v1", 45, 2),
-        ("own_things:breakout", 400, 6),
+        ("MinAtar/Breakout-v0", 400, 6),
         ("own_things:grid", 147, 7),
         ("own_things:Rich", 8, 2),
     ],
@@ -94,7 +94,7 @@ def test_an_environment_without_an_end_gets_one():
     assert make_env("CartPole-v1").spec.max_episode_steps == 500
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "own_things:breakout", "own_things:grid"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "MinAtar/Breakout-v0", "own_things:grid"])
 def test_scaling_puts_states_as_far_apart_whatever_their_number(env):
     _, z = scaled(make_env(env))
     other = np.random.default_rng(5).permutation(z)
@@ -109,7 +109,7 @@ def test_symbols_are_as_far_apart_as_anything():
 
 def test_a_bit_that_is_hardly_ever_set_does_not_outweigh_the_rest():
     """With plain standard deviations it does: the same states, scaled by them, reach further than a hundred."""
-    env = make_env("own_things:breakout")
+    env = make_env("MinAtar/Breakout-v0")
     _, z = scaled(env)
     plain = make_scaler(env, "rollout", (), (), np.random.default_rng(0), 1000)
     assert np.abs(z).max() < 2 * SPAN
@@ -200,8 +200,7 @@ def test_a_state_that_is_not_finite_is_named_when_it_comes_late(tmp_path):
 
 
 def test_harmless_breaches_are_warned_of(caplog):
-    """MinAtar seeds itself without Gymnasium's generator, and repeats all the same."""
-    check_rules("own_things:breakout")
+    check_rules("own_things:SeedsItself")
     assert "breaks a rule of Gymnasium" in caplog.text
     check_rules("CartPole-v1")
     assert len(caplog.records) == 1

@@ -30,8 +30,8 @@ def test_an_image_is_refused_before_it_is_played(method, tmp_path, monkeypatch):
 
 
 def test_a_small_grid_is_accepted(tmp_path):
-    assert spaces_of("own_things:breakout").n == 400
-    check_environment(tiny(tmp_path, env="own_things:breakout", replay_size=10_000, rollout_steps=5000), range(2))
+    assert spaces_of("MinAtar/Breakout-v0").n == 400
+    check_environment(tiny(tmp_path, env="MinAtar/Breakout-v0", replay_size=10_000, rollout_steps=5000), range(2))
 
 
 # 400 variables: 4 bytes each in the states and next states of two clients, 4 times 8 in every random step; 4 MB more in
@@ -42,13 +42,13 @@ REPLAY, ROLLOUT = 2 * 2 * 4 * 400 * 5000, 8 * 4 * 400 * 1000
 
 @pytest.mark.parametrize("method", ["fedqhd", "fedavg-dqn"])
 def test_the_states_count(method, tmp_path, free):
-    c = tiny(tmp_path, env="own_things:breakout", method=method, **STATES)
+    c = tiny(tmp_path, env="MinAtar/Breakout-v0", method=method, **STATES)
     free(REPLAY + ROLLOUT - 1)
     with pytest.raises(FedQHDError, match=r"replay_size=5000.* and 400 variables .* need 0\.049 GB .*: choose smaller"):
         check_environment(c, range(2))
     free(1.2 * (REPLAY + ROLLOUT))
     check_environment(c, range(2))
-    check_environment(tiny(tmp_path, env="own_things:breakout", learner="online", **STATES), range(2))
+    check_environment(tiny(tmp_path, env="MinAtar/Breakout-v0", learner="online", **STATES), range(2))
 
 
 def test_anchors_count(tmp_path, free):

@@ -32,7 +32,7 @@ class Others(TypedDict, total=False):
     """constants that differ between clients: NAME=LOW:HIGH, drawn for each, e.g. length=0.3:1"""
 
     scaling: Text
-    """scale states by random rollouts (auto: also by their distances), the environment's box, or given bounds"""
+    """scale states by random rollouts (auto: also by their distances), the environment's box, given bounds, or not"""
 
     scale_low: Number | Sequence[Number]
     """scaling=bounds: the value of each state variable that becomes -4"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 import tomli_w
 
+from fedqhd.core.named import path_part
 from fedqhd.core.settings import Settings, fields_of
 
 S = TypeVar("S", bound=Settings)
@@ -64,7 +64,7 @@ class Config:
     def folder(self) -> Path:
         """The folder for the results of the run: `out`, or else a folder in runs/ named after the main settings."""
         names = ("env", "method", "setting", "learner", "seed")
-        words = [re.sub(r"[/:]", "-", str(self.values[name])) for name in names if name in self.values]
+        words = [path_part(str(self.values[name])) for name in names if name in self.values]
         return Path(self.out or f"runs/{'-'.join(words)}")
 
     def to_toml(self) -> str:

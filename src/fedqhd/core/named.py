@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from typing import Any
 
 from fedqhd.core.errors import FedQHDError, nearest
@@ -31,6 +32,11 @@ def is_custom_name(name: str) -> bool:
     """Return whether a name has the form `module:name`."""
     module, _, path = name.partition(":")
     return bool(module) and all(part.isidentifier() for part in path.split("."))
+
+
+def path_part(name: str) -> str:
+    """Return a name, such as MinAtar/Breakout-v1 or module:Env, as a part of the name of a file or a folder."""
+    return re.sub(r"[/:]", "-", name)
 
 
 def find(name: str, setting: str) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.named import path_part
 
 CONFIGS = Path(str(resources.files("fedqhd"))) / "configs"
 TUNED = CONFIGS / "tuned"
@@ -36,9 +37,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise FedQHDError(f"config={str(path)!r} cannot be read as TOML: {error}") from error
 
 
+def file_of(env: str) -> str:
+    """Return the name of the file with the settings of an environment, such as MinAtar-Breakout-v1.toml."""
+    return f"{path_part(env)}.toml"
+
+
 def environment_file(env: str) -> dict[str, Any]:
     """Return the hand-made settings of an environment; they are empty if it has no file."""
-    file = CONFIGS / f"{env.replace('/', '-')}.toml"
+    file = CONFIGS / file_of(env)
     return read_toml(file) if file.is_file() else {}
 
 
@@ -58,6 +64,6 @@ def paper() -> dict[str, Any]:
 
 def tuned(env: str, method: str, setting: str, folder: Path = TUNED) -> dict[str, Any] | None:
     """Return the settings that the tuner chose for a method in an environment, or None if they were never tuned."""
-    file = folder / f"{env.replace('/', '-')}.toml"
+    file = folder / file_of(env)
     chosen = read_toml(file).get(method, {}).get(setting) if file.is_file() else None
     return None if chosen is None else dict(chosen)

@@ -18,10 +18,13 @@ from gymnasium.wrappers import FlattenObservation, TimeLimit, TransformAction
 from fedqhd.core import named
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array
+from fedqhd.envs import minatar
 
 log = logging.getLogger(__name__)
 
 Env = gymnasium.Env[Any, Any]
+Grid = tuple[int, int, int]
+"""The height, the width and the number of channels of a grid."""
 
 LIMIT = 1_000
 """The time limit of environments that have none, because a policy that goes in circles would never finish."""
@@ -43,14 +46,14 @@ def make(env_id: str, **kwargs: Any) -> Env:
     custom = named.find(env_id, "env") if ":" in env_id else None
     try:
         if custom is None:
-            return gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+            return gymnasium.make(minatar.SPECS.get(env_id, env_id), disable_env_checker=True, **kwargs)
         spec = EnvSpec(env_id, entry_point=env_factory(custom, env_id))
         return gymnasium.make(spec, disable_env_checker=True, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise FedQHDError(f"env={env_id!r} needs a package that is not installed: {error}") from error
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         # Versions are not compared, because a common "-v0" would make short names similar.
-        hint = nearest(env_id, gymnasium.registry, without_version) or ": give an id such as CartPole-v1, or module:Env"
+        hint = nearest(env_id, known_ids(), without_version) or ": give an id such as CartPole-v1, or module:Env"
         raise FedQHDError(f"env={env_id!r} is not an environment that Gymnasium knows{hint}") from error
     except (TypeError, AttributeError) as error:
         raise FedQHDError(f"env={env_id!r} cannot be made: {error}") from error
@@ -61,14 +64,20 @@ def without_version(env_id: str) -> str:
     return re.sub(r"-v\d+$", "", env_id)
 
 
+def known_ids() -> list[str]:
+    """Return the ids of environments that can be made without a module."""
+    return [*gymnasium.registry, *minatar.SPECS]
+
+
 def full_id(env_id: str) -> str:
     """Return a Gymnasium id with the version that Gymnasium chooses for an id without one, the newest.
 
-    Ids that Gymnasium does not know, and those with a module, are returned as they are.
+    Unknown ids, and those with a module, are returned as they are.
     """
-    if env_id in gymnasium.registry:
+    ids = known_ids()
+    if env_id in ids:
         return env_id
-    versions = [known for known in gymnasium.registry if without_version(known) == env_id]
+    versions = [known for known in ids if without_version(known) == env_id]
     return max(versions, key=lambda known: int(known.rpartition("-v")[2]), default=env_id)
 
 
@@ -97,11 +106,16 @@ def env_factory(custom: Any, env_id: str) -> Any:
 
 
 class Vectors(FlattenObservation[Any, Any, Any]):
-    """Flattens observations to vectors; `symbols` (n,) marks the variables that come from one-hot symbols."""
+    """Flattens observations to vectors.
+
+    `symbols` (n,) marks the variables that come from one-hot symbols. `grid` is the shape (H, W, C) if observations are
+    grids of booleans or whole numbers, so that `state.reshape(grid)` is the grid; otherwise it is None.
+    """
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self.symbols = symbols(env.observation_space)
+        self.grid = grid(env.observation_space)
 
 
 def symbols(space: spaces.Space[Any]) -> Array:
@@ -111,6 +125,15 @@ def symbols(space: spaces.Space[Any]) -> Array:
         return np.concatenate([symbols(part) for part in parts])
     one_hot = isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
     return np.full(spaces.flatdim(space), one_hot)
+
+
+def grid(space: spaces.Space[Any]) -> Grid | None:
+    """Return the shape (H, W, C) of grids of booleans or of whole numbers of at most 16 bits, None for other spaces."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+        return None
+    height, width, channels = space.shape
+    small = space.dtype.kind in "biu" and space.dtype.itemsize <= 2
+    return (height, width, channels) if small else None
 
 
 def as_vectors(env: Env, env_id: str) -> Env:
@@ -146,6 +169,15 @@ def actions_of(env: Env) -> tuple[int, Array | None]:
     if isinstance(space, spaces.Box):
         return space.shape[0], np.stack([space.low, space.high])
     return int(space.n), None
+
+
+def grid_of(env: Env) -> Grid | None:
+    """Return the shape (H, W, C) of the grid that an adapted environment's states are made from, None without one."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.ObservationWrapper):  # the outermost one decides what a state is
+            return env.grid if isinstance(env, Vectors) else None
+        env = env.env
+    return None
 
 
 def random_action(space: Any, generator: np.random.Generator) -> Any:

@@ -16,7 +16,7 @@ from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Need, Settings, setting
-from fedqhd.envs.adapt import LIMIT, Env, actions_of, as_vectors, make
+from fedqhd.envs.adapt import LIMIT, Env, Grid, actions_of, as_vectors, grid_of, make
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def make_env(env_id: str, *, repeat: int = 1, dynamics: Mapping[str, float] | No
         env_id: A Gymnasium id, or `module:Env`, a class or a function that makes an environment.
         repeat: Steps for which each action is repeated.
         dynamics: New values for constants of its physics. These are arguments of its constructor (gravity and wind of
-            LunarLander) or its attributes (`length` of CartPole, `LINK_MASS_1` of Acrobot, `force` of MountainCar).
+            LunarLander, `sticky_action_prob` of MinAtar) or its attributes (`length` of CartPole, `LINK_MASS_1` of
+            Acrobot, `force` of MountainCar).
         kwargs: Other arguments of the environment.
 
     Raises:
@@ -68,12 +69,14 @@ class Spaces(NamedTuple):
     """Number of actions, or of the numbers that a continuous action consists of."""
     bounds: Array | None
     """The lowest and the highest continuous action, (2, actions); None if actions are discrete."""
+    grid: Grid | None
+    """The shape (H, W, C) of the grid that a state is made from; None if observations are no grids."""
 
 
 def spaces_of(env_id: str) -> Spaces:
     """Return the sizes of an environment's states and actions without playing it."""
     env = make_env(env_id)
-    found = Spaces(env.observation_space.shape[0], *actions_of(env))  # type: ignore[index]
+    found = Spaces(env.observation_space.shape[0], *actions_of(env), grid_of(env))  # type: ignore[index]
     env.close()
     return found
 
@@ -165,7 +168,7 @@ def with_dynamics(env: Env, env_id: str, dynamics: Mapping[str, float], kwargs: 
         wind = {"enable_wind": True} if "wind_power" in arguments else {}
         try:
             env = make(env_id, **{**kwargs, **arguments, **wind})
-        except AssertionError as error:
+        except (AssertionError, ValueError) as error:
             raise FedQHDError(f"dynamics={arguments} is refused by {env_id}: {error}") from error
     for name in dynamics.keys() - arguments.keys():
         setattr(env.unwrapped, name, dynamics[name])

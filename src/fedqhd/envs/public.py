@@ -11,7 +11,7 @@ import numpy as np
 from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
-from fedqhd.envs.adapt import Env, actions_of, check_rules
+from fedqhd.envs.adapt import Env, Grid, actions_of, check_rules, grid_of
 from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
 from fedqhd.envs.quick import quick
@@ -40,6 +40,8 @@ class Public(NamedTuple):
     """Number of actions, or of the numbers that a continuous action consists of."""
     bounds: Array | None = None
     """The lowest and the highest continuous action, (2, actions); None if actions are discrete."""
+    grid: Grid | None = None
+    """The shape (H, W, C) of the grid that a state is made from; None if observations are no grids."""
 
     shared: dict[Any, Any] | None = None
     """What clients in one process share besides; see `once`."""
@@ -101,6 +103,6 @@ def make_public(c: Config) -> Public:
     steps = min(MEASURE_STATES, c.rollout_steps)
     measure = scaler(random_states(env, steps, rng.generator(c.seed, rng.PUBLIC, "step")))
     actions, bounds = actions_of(env)
-    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions, bounds, {})
+    public = Public(scaler, anchors, measure, fit_states(c, env, scaler), actions, bounds, grid_of(env), {})
     env.close()
     return public

@@ -32,8 +32,8 @@ class ScalingSettings(Settings):
 
     scaling: str = setting(
         "auto",
-        "scale states by random rollouts (auto: also by their distances), the environment's box, or given bounds",
-        choices=("auto", "rollout", "box", "bounds"),
+        "scale states by random rollouts (auto: also by their distances), the environment's box, given bounds, or not",
+        choices=("auto", "rollout", "box", "bounds", "none"),
     )
     scale_low: tuple[float, ...] = setting(
         (), "scaling=bounds: the value of each state variable that becomes -4", only={"scaling": "bounds"}
@@ -90,7 +90,8 @@ def make_scaler(
         env: The environment, with vector observations.
         scaling: "rollout" scales by the mean and standard deviation of random rollouts. "auto" does the same and then
             scales all variables by one factor, so that distances do not depend on the number of variables. "box" scales
-            the bounds of the environment to [-SPAN, SPAN], and "bounds" scales `low` and `high` to them.
+            the bounds of the environment to [-SPAN, SPAN], and "bounds" scales `low` and `high` to them. "none" leaves
+            states as they are.
         low, high: The bounds of each variable for scaling="bounds".
         rng: The generator of the rollouts.
         steps: Number of random steps.
@@ -115,7 +116,9 @@ def make_scaler(
         box_low, box_high = np.array(low, float), np.array(high, float)
         if not np.all(box_low < box_high):
             raise FedQHDError(f"scale_low={list(low)} must be below scale_high={list(high)} in every variable")
-    if scaling in ("auto", "rollout"):
+    if scaling == "none":
+        shift, scale = np.zeros(states.shape[1]), np.ones(states.shape[1])
+    elif scaling in ("auto", "rollout"):
         shift, scale = states.mean(axis=0), states.std(axis=0)
     else:
         shift, scale = (box_low + box_high) / 2, (box_high - box_low) / (2 * SPAN)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fedqhd.core import presets
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.named import path_part
 from fedqhd.core.presets import PLAIN, SETTINGS, TUNED
 from fedqhd.federation.method import METHODS as KINDS
 from fedqhd.runs.config import FIELDS, resolve
@@ -30,7 +31,7 @@ class Cell(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.env}-{self.method}-{self.setting}"
+        return f"{path_part(self.env)}-{self.method}-{self.setting}"
 
     @property
     def source(self) -> Cell:

@@ -27,6 +27,7 @@ DIMS = (1_000, 10_000)
 PURPOSES = {
     "export": "fedqhd export --format onnx",
     "flower": "fedqhd federate, and fedqhd train --engine flower",
+    "minatar": "the games of MinAtar, fedqhd train --env MinAtar/Breakout-v1",
     "tensorboard": "fedqhd report --tensorboard",
     "completion": "fedqhd completion",
     "docs": "make docs",

@@ -17,7 +17,7 @@ import tomli_w
 
 from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
-from fedqhd.core.presets import PLAIN, TUNED, read_toml
+from fedqhd.core.presets import PLAIN, TUNED, file_of, read_toml
 from fedqhd.federation.method import method_of
 from fedqhd.runs.config import FIELDS, resolve
 from fedqhd.runs.outcome import training_returns
@@ -127,13 +127,11 @@ def search(plan: Plan, cell: Cell, results: Path) -> JobSeries:
 
 def write_choice(folder: Path, cell: Cell, best: Settings) -> None:
     """Write the chosen settings of a cell to ENV.toml in a folder, in the table of its method and setting."""
-    file = folder / f"{cell.env}.toml"
+    file = folder / file_of(cell.env)
     tables = read_toml(file) if file.exists() else {}
     chosen = {k: v for k, v in best.items() if k in FIELDS and k not in cell_settings(cell)}
     tables.setdefault(cell.method, {})[cell.setting] = chosen
-    head = (
-        f"# Chosen by `fedqhd reproduce tune`, over configs/{cell.env}.toml; its trials are in results/tune.json.\n\n"
-    )
+    head = f"# Chosen by `fedqhd reproduce tune`, over configs/{file.name}; its trials are in results/tune.json.\n\n"
     write_bytes(file, (head + tomli_w.dumps(dict(sorted(tables.items())))).encode())
 
 
