@@ -70,7 +70,7 @@ class QHD(Learner, ABC):
     @classmethod
     def make(cls, c: Config, client: int, public: Public, pooled: bool = False, **options: Any) -> Agent:
         def draw() -> tuple[BaseEncoder, Any]:
-            encoder = encoder_of(c, client, public.fit_states, pooled)
+            encoder = encoder_of(c, client, public.fit_states, pooled, public.grid)
             return encoder, cls.settings_for(c, encoder, public.measure_states)
 
         # Clients with one encoder share it, which saves memory and time where there are thousands of them.

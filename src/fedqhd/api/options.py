@@ -220,6 +220,15 @@ class Others(TypedDict, total=False):
     target_every: Whole
     """episodes between target syncs, tau"""
 
+    control: Text
+    """learn the values of the policy itself, or of the greedy one"""
+
+    trace_decay: Number
+    """decay of the traces from one action to the next, lambda"""
+
+    traces: Text
+    """whether the trace of a feature that occurs again starts anew or is added to"""
+
 
 class Common(Others, total=False):
     """The settings that runs of a sweep can have in common: all but the seed and the folder."""

@@ -11,12 +11,23 @@ from fedqhd.core.trust import check_code, grant
 from fedqhd.encoders.adapters import CustomEncoder, custom_encoder, rebuild_encoder
 from fedqhd.encoders.base import BaseEncoder, DrawnEncoder
 from fedqhd.encoders.fourier import ComplexFourier, RandomFourier
+from fedqhd.encoders.offsets import Offsets, Triples
 from fedqhd.encoders.symbolic import Symbolic
 
-ENCODERS: dict[str, type[DrawnEncoder]] = {e.name: e for e in (RandomFourier, ComplexFourier, Symbolic)}
+ENCODERS: dict[str, type[DrawnEncoder]] = {
+    e.name: e for e in (RandomFourier, ComplexFourier, Symbolic, Offsets, Triples)
+}
 
 
-def draw_encoder(name: str, n: int, D: int, sigma: float, rng: np.random.Generator, states: Array) -> BaseEncoder:
+def draw_encoder(
+    name: str,
+    n: int,
+    D: int,
+    sigma: float,
+    rng: np.random.Generator,
+    states: Array,
+    grid: tuple[int, int, int] | None = None,
+) -> BaseEncoder:
     """Draw an encoder.
 
     Args:
@@ -26,10 +37,19 @@ def draw_encoder(name: str, n: int, D: int, sigma: float, rng: np.random.Generat
         sigma: Bandwidth, in units of the scaled state.
         rng: The generator of the draw.
         states: Scaled states (k, n) to which a custom encoder may be fitted.
+        grid: The shape (H, W, C) of the grid that a state is made from, or None.
     """
     if ":" in name:
         return custom_encoder(name, n, D, sigma, rng, states)
-    return ENCODERS[name].sample(n, D, sigma, rng)
+    kind = ENCODERS[name]
+    if issubclass(kind, Offsets):
+        if grid is None:
+            raise FedQHDError(
+                f"encoder={name} encodes grids, such as those of MinAtar, but a state of this environment is a vector "
+                f"of {n} numbers: choose another encoder"
+            )
+        return kind.for_grid(grid, D, rng)
+    return kind.sample(n, D, sigma, rng)
 
 
 def from_arrays(name: str, arrays: Payload, fingerprint: str, source: str) -> BaseEncoder:
@@ -73,8 +93,10 @@ __all__ = [
     "ComplexFourier",
     "CustomEncoder",
     "DrawnEncoder",
+    "Offsets",
     "RandomFourier",
     "Symbolic",
+    "Triples",
     "draw_encoder",
     "from_arrays",
     "load_encoder",

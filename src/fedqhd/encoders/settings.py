@@ -11,7 +11,7 @@ from fedqhd.core import rng
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array
 from fedqhd.core.settings import Need, Settings, setting
-from fedqhd.encoders import ENCODERS, BaseEncoder, draw_encoder
+from fedqhd.encoders import ENCODERS, BaseEncoder, Offsets, draw_encoder
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,9 @@ class EncoderSettings(Settings):
     def check(cls, c: Config, need: Need) -> None:
         need(len(c.encoder) > 0, "encoder", "give at least one")
         need(len(c.dims) > 0, "dims", "give dimensions of at least 1")
+        grids = [name for name in c.encoder if name in ENCODERS and issubclass(ENCODERS[name], Offsets)]
+        need(not grids or c.scaling == "none", "scaling",
+             f"encoder={grids[0] if grids else ''} reads the cells of a grid as they are: give none")  # fmt: skip
 
 
 def dimension(c: Config, client: int, pooled: bool = False) -> int:
@@ -56,7 +59,9 @@ def encoder_bytes(c: Config, n: int, D: int) -> int:
     return n * D * max(ENCODERS[name].entry_bytes if name in ENCODERS else 4 for name in c.encoder)
 
 
-def encoder_of(c: Config, client: int, states: Array, pooled: bool = False) -> BaseEncoder:
+def encoder_of(
+    c: Config, client: int, states: Array, pooled: bool = False, grid: tuple[int, int, int] | None = None
+) -> BaseEncoder:
     """Draw the encoder of a client.
 
     In the homogeneous setting all clients have the same encoder. In the heterogeneous setting each has its own D_i,
@@ -67,6 +72,7 @@ def encoder_of(c: Config, client: int, states: Array, pooled: bool = False) -> B
         client: The number of the client.
         states: Scaled states (k, n) to which a custom encoder may be fitted.
         pooled: Whether this is the single agent of an oracle, which has the largest D_i, and sigma as it is set.
+        grid: The shape (H, W, C) of the grid that a state is made from, or None.
     """
     shared = c.setting == "homogeneous"
     # A client of its own on the network has a seed that only it knows, so that nobody can draw its encoder again.
@@ -74,7 +80,7 @@ def encoder_of(c: Config, client: int, states: Array, pooled: bool = False) -> B
     generator = rng.generator(seed, rng.PUBLIC if shared else client, "encoder")
     sigma = c.sigma if shared or pooled else c.sigma * generator.uniform(1 - c.sigma_spread, 1 + c.sigma_spread)
     name = c.encoder[0 if shared or pooled else client % len(c.encoder)]
-    return draw_encoder(name, states.shape[1], dimension(c, client, pooled), sigma, generator, states)
+    return draw_encoder(name, states.shape[1], dimension(c, client, pooled), sigma, generator, states, grid)
 
 
 def small_encoders(c: Config) -> list[BaseEncoder]:

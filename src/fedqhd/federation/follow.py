@@ -30,7 +30,8 @@ def server_encoder(c: Config, public: Public) -> BaseEncoder:
     """
     dims = sorted(c.dims)
     drawn = rng.generator(c.seed, rng.PUBLIC, "server")
-    return draw_encoder(c.encoder[0], public.n, dims[len(dims) // 2], c.sigma, drawn, public.fit_states)
+    D = dims[len(dims) // 2]
+    return draw_encoder(c.encoder[0], public.n, D, c.sigma, drawn, public.fit_states, public.grid)
 
 
 def teacher_rollout(c: Config, public: Public) -> Callable[[Array, Array, int], Array]:

@@ -54,6 +54,7 @@ _HOME = {
     "encode_batch": "encode",
     "Encoded": "records",
     "ENDED": "episode",
+    "epsilon_greedy": "actions",
     "Fitted": "records",
     "FORGOTTEN": "traces",
     "FOURIER": "kinds",

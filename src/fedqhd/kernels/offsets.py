@@ -42,7 +42,7 @@ def switch_on(z, grid, order, key, seen, active):
     of neighbouring cells of different channels together with a third cell, by all channels and offsets.
 
     Args:
-        z: The cells (H W C,), row by row and, within a cell of the grid, channel by channel. Those above 1/2 are active.
+        z: The cells (H W C,), row by row and, at each place, channel by channel. Those above 1/2 are active.
         grid: H, W and C.
         order: 1 for cells alone, 2 for pairs as well, 3 for triples as well.
         key: The key of the hash.
