@@ -103,6 +103,9 @@ def tiny(out, **settings) -> Config:
     return resolve({"out": str(out)}, preset="plain", shared={**TINY, **settings})
 
 
+DENSE = sorted(name for name, kind in ENCODERS.items() if not kind.is_sparse)
+"""The encoders of vectors."""
+
 HAND = {"eta": 0.1, "features": "recompute", "trace": 0.0}
 """Settings of agents that are made by hand, which tests do their sums with."""
 

@@ -12,7 +12,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.encoders import ENCODERS, ComplexFourier, RandomFourier, Symbolic, load_encoder
 from fedqhd.envs.scaling import SPAN
 
-KINDS = sorted(ENCODERS)
+KINDS = sorted(name for name, kind in ENCODERS.items() if not kind.is_sparse)
 
 
 def sample(kind, D=200, sigma=1.3, seed=0, n=4):

@@ -81,7 +81,9 @@ class Offsets(DrawnEncoder):
         Z = np.ascontiguousarray(self.rows(s), np.float32)
         found = [self._active[: self.switch_on(z, self._active)].copy() for z in Z]
         ends = np.cumsum([0, *(len(active) for active in found)])
-        values = np.concatenate([np.full(len(active), len(active) ** -0.5) for active in found] or [np.empty(0)])
+        values = np.concatenate(
+            [np.full(len(active), max(len(active), 1) ** -0.5) for active in found] or [np.empty(0)]
+        )
         columns = np.concatenate(found or [np.empty(0, np.int64)])
         return scipy.sparse.csr_array((values, columns, ends), shape=(len(Z), self.D))
 
