@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from gymnasium.wrappers import TransformObservation
 from PIL import Image
 
 import fedqhd
@@ -139,6 +140,26 @@ def test_difficulty_can_stay_as_it_is():
             env.step(0)
     assert ramping.game.ramp_index > 0
     assert level.game.ramp_index == 0
+
+
+def steady(**kwargs):
+    """A variant, as the page on environments has it."""
+    return make_env("MinAtar/Asterix-v1", sticky_action_prob=0.0, difficulty_ramping=False, **kwargs)
+
+
+def test_a_variant_of_ones_own_keeps_grid_limit_and_picture():
+    env_id = fedqhd.resolve({"env": steady}).env
+    assert spaces_of(env_id) == (400, 5, None, (10, 10, 4))
+    assert step_limit(env_id) == LIMIT
+    env = make_env(env_id, render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.unwrapped.stickiness == 0
+    assert env.render().shape == (10 * CELL, 10 * CELL, 3)
+
+
+def test_a_wrapper_that_changes_a_flattened_grid_makes_it_no_grid():
+    env = make_env("MinAtar/Asterix-v1")
+    assert grid_of(TransformObservation(env, lambda s: s, env.observation_space)) is None
 
 
 def test_a_state_is_its_grid_in_a_row():
