@@ -23,6 +23,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Array
 from fedqhd.encoders import BaseEncoder
 from fedqhd.encoders.settings import dimension, encoder_of, real_features
+from fedqhd.envs.adapt import grid_of
 from fedqhd.envs.anchors import make_anchors
 from fedqhd.envs.make import make_env
 from fedqhd.envs.public import fit_states, scaler_of
@@ -135,9 +136,9 @@ class Bench:
         self.c, self.teacher = c, teacher
         env = make_env(c.env, repeat=c.action_repeat)
         self.scaler: StateScaler = scaler_of(c, env)
-        states = fit_states(c, env, self.scaler)
+        states, grid = fit_states(c, env, self.scaler), grid_of(env)
         env.close()
-        self.encoders: list[BaseEncoder] = [encoder_of(c, i, states) for i in distinct_clients(c)]
+        self.encoders: list[BaseEncoder] = [encoder_of(c, i, states, grid=grid) for i in distinct_clients(c)]
         held = sample(self.scaler, teacher.policies, HELD_OUT, rng.generator(c.seed, rng.PUBLIC, "advise"))
         self.held_out = np.vstack([held["rollouts"], held["policy"]])
         self.targets = self.values(self.held_out)
