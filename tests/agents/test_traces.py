@@ -1,4 +1,4 @@
-"""The learner with eligibility traces: its equations, dense and sparse, and that it resumes in the middle of an episode."""
+"""The learner with eligibility traces: its equations, dense and sparse, and that it resumes within an episode."""
 
 from __future__ import annotations
 
