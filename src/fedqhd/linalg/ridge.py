@@ -59,12 +59,12 @@ class Ridge:
 
     def solve(self, Q: Array) -> Array:
         """Return W (D, A) for values Q (m, A) at the anchors."""
-        X, Q = self._real, np.asarray(Q, dtype=np.float64)
+        X = self._real
         if self._svd is not None:
             U, sv, Vt = self._svd
             # s / (s^2 + lam). Directions with s below the rounding error of the largest s are noise and left out.
             keep = sv > np.finfo(float).eps * max(X.shape) * sv[0]
-            gain = np.divide(sv, sv**2 + self.lam, out=np.zeros_like(sv), where=keep)
+            gain = np.where(keep, sv, 0.0) / np.where(keep, sv**2 + self.lam, 1.0)
             W = Vt.T @ (gain[:, None] * (U.T @ Q))
         elif self.primal:
             W = scipy.linalg.cho_solve(self._cholesky, X.T @ Q, check_finite=False)
