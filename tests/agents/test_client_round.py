@@ -9,9 +9,8 @@ from gymnasium.spaces import Box, Discrete
 from test_client import GAMMA, Broken, Witness, scaler_of, witnessed
 
 from conftest import by_hand
-from fedqhd.agents import OnlineQHD, ReplayQHD
+from fedqhd.agents import OnlineQHD, ReplayQHD, loops
 from fedqhd.agents import client as module
-from fedqhd.agents import loops
 from fedqhd.agents.client import SPLIT, LocalClient, measure_nothing
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
@@ -142,7 +141,8 @@ def test_the_place_of_an_error_is_that_of_the_environment_and_the_episode(clock)
     client = LocalClient(3, Slow(clock), [Timed(clock), Broken()], scaler_of(1), gamma=GAMMA, seed=1)
     client.episodes = 6
     with pytest.raises(
-        FedQHDError, match=r"^client 4, episode 6: step 2 of the environment returned the reward nan: it must be finite$"
+        FedQHDError,
+        match=r"^client 4, episode 6: step 2 of the environment returned the reward nan: it must be finite$",
     ):
         client.play(1)
 

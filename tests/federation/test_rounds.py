@@ -141,7 +141,8 @@ def test_too_few_valid_replies_end_a_run_with_this_sentence(attempts, repeated):
     bad = [(call, i) for call in range(9) for i in (0, 2)]
     server, engine = Server(members(), min_clients=2, attempts=attempts), Engine(*bad)
     sentence = (
-        "round 0: 1 of 3 replies count, but min_clients=2 are needed; 0 are late, and the log says why others were refused"
+        "round 0: 1 of 3 replies count, but min_clients=2 are needed; 0 are late, and the log says why others were "
+        "refused"
     )
     with pytest.raises(FedQHDError, match=f"^{re.escape(sentence)}$"):
         list(run_rounds(engine, ONE, [1], server=server))

@@ -144,7 +144,9 @@ def test_the_objective_by_hand():
 
 def test_features_of_nothing_compile_to_nothing():
     for shape in ((4, 2), (2, 4)):
-        np.testing.assert_array_equal(compile_teacher(np.zeros(shape), np.ones((shape[0], 3)), 0.0), np.zeros((shape[1], 3)))
+        np.testing.assert_array_equal(
+            compile_teacher(np.zeros(shape), np.ones((shape[0], 3)), 0.0), np.zeros((shape[1], 3))
+        )
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
