@@ -11,7 +11,8 @@ import pytest
 from fedqhd.core import named
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Expected, Reply
-from fedqhd.federation.aggregate import RULES, Rule, rule_of, stack, weighted_mean
+from fedqhd.federation import location
+from fedqhd.federation.aggregate import RULES, Rule, by_rows, rule_of, stack, weighted_mean
 
 
 def reply(client, value, weight=1.0, name="Q"):
@@ -71,7 +72,7 @@ def test_the_mean_is_summed_in_double_precision_and_has_the_type_of_the_replies(
 
 
 def test_clients_without_weight_have_no_vote_and_all_others_have_one():
-    median = RULES["median"].combine
+    median = by_rows(location.median)
     assert median(column(1.0, 2.0, 9.0, weights=[0.5, 0.0, 7.0]), "Q") == 5.0
     assert median(column(1.0, 2.0, 9.0, weights=[0.0, 0.0, 0.0]), "Q") == 2.0  # nobody has a weight
     alone = median([reply(3, np.array([[1, 2, 4]], np.float32))], "Q")

@@ -191,6 +191,8 @@ def test_who_is_left_out_is_counted_and_logged_and_the_weights_of_the_others_are
     assert server.used_weights == {0: 1.0, 2: 12.0}
     assert server.counts == {"left out/1": 1}
     assert lines() == [("WARNING", f"round 9: aggregate=own leaves out the reply of client 1: it is odd{LATER}")]
+    server.aggregate(12, AnchorCompile(np.zeros((1, 1))), {}, None, values(1.0, 2.0, 3.0))
+    assert lines()[1:] == [("INFO", "round 12: aggregate=own leaves out the reply of client 1: it is odd")]
     twice = Server().select(0, [good(1, weight=3.0), good(1, weight=2.0)], None)  # compared by client alone
     assert [r.weight for r in twice] == [3.0, 2.0]
 

@@ -167,5 +167,6 @@ def test_a_usual_ridge_is_solved_by_cholesky_and_one_lost_in_rounding_is_not():
     X = np.random.default_rng(0).normal(size=(30, 10))
     assert Ridge(X, 1e-3)._svd is None
     assert Ridge(X.T, 1.0)._svd is None
+    assert Ridge(X, 1e-5)._svd is None  # the limit of the dual, 1e-6 trace(G), would be 3e-4
     assert Ridge(X, 1e-14)._svd is not None
     assert Ridge(X.T, 1e-5)._svd is not None
