@@ -118,11 +118,11 @@ def test_a_sweep_is_computed_in_double_precision_whatever_the_clients_send():
 
 def test_a_sweep_of_complex_weights_has_a_real_and_an_imaginary_part():
     """The rows of one action are Re W_0, Im W_0, Re W_1, Im W_1."""
-    W = np.array([[1 + 2j], [3 + 4j]], np.complex64)
-    b = np.array([[2.0], [4], [6], [8]])
-    made = NormalExchange(1.0, 0.5).aggregate({}, [sums(0, np.eye(4)[None], b, W)])[1]["W"]
+    W = np.array([[1 + 2j, 0], [3 + 4j, 5j]], np.complex64)
+    b = np.array([[2.0, 0], [4, 0], [6, 12], [8, 0]])
+    made = NormalExchange(1.0, 0.5).aggregate({}, [sums(0, [np.eye(4), 2 * np.eye(4)], b, W)])[1]["W"]
     assert made.dtype == np.complex128
-    np.testing.assert_allclose(made, [[1.5 + 3j], [4.5 + 6j]], rtol=1e-15)
+    np.testing.assert_allclose(made, [[1.5 + 3j, 0], [4.5 + 6j, 2 + 5j]], rtol=1e-15)
 
 
 def test_a_client_installs_the_weights_and_the_range():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,7 @@ def test_arrays_become_real_rows_in_order():
     P = np.arange(12.0).reshape(2, 3, 2)
     np.testing.assert_array_equal(real_rows(P), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]])
     np.testing.assert_array_equal(real_rows(np.asfortranarray(P)), real_rows(P))
+    assert real_rows(P.astype(np.float32)).shape == (2, 6)
     np.testing.assert_array_equal(real_rows(np.array([[1 + 2j, 3 + 4j], [5j, 6]])), [[1, 2, 3, 4], [0, 5, 6, 0]])
 
 
@@ -69,6 +72,16 @@ def test_of_equal_clients_all_have_the_same_share_and_no_distance(N):
     np.testing.assert_allclose(geometric_median(np.full((N, 3), 7.0)), [7, 7, 7])
 
 
+def test_the_memory_of_a_fleet_grows_with_its_size_and_not_with_the_square():
+    """Of 3000 clients, a matrix of all pairs takes 72 MB, and everything else less than 1 MB."""
+    P = np.random.default_rng(0).normal(size=(3000, 2))
+    tracemalloc.start()
+    weiszfeld(P)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2e6
+
+
 def test_values_are_means_over_actions_and_advantages_what_remains():
     Q = np.array([[[1.0, 3], [10, 20]], [[0.0, 0], [5, 7]]])
     parts = values_and_advantages([Q, np.array([[4.0, 8], [1, 2]])])
@@ -103,27 +116,32 @@ def test_tolerances_can_be_given():
     assert near_the_centre(far).all()
     assert not near_the_centre(far, {"values": 3.0, "advantages": 9.0})[4]
     assert not near_the_centre(far, {"values": 9.0, "advantages": 1.5})[4]
+    # At the limit: the median distance is 1.5, and whoever is that far off is kept.
+    spread = opinions([-3.0, -1, 0, 1.5, 4], [0.0] * 5)
+    np.testing.assert_array_equal(near_the_centre(spread, {"values": 1.0, "advantages": 1.0}), [0, 1, 1, 1, 0])
 
 
 def test_as_long_as_most_clients_are_identical_nobody_is_left_out():
-    """They have learned nothing yet. Half of them are not most."""
-    learned = near_the_centre([np.array([0.0, 0, 0, 1, 99])[:, None, None] * np.array([1.0, -1])])
-    np.testing.assert_array_equal(learned, [True] * 5)
-    assert learned.dtype == bool
-    np.testing.assert_array_equal(
-        near_the_centre([np.array([0.0, 0, 0.01, 99])[:, None, None] * np.array([1.0, -1])]), [True, True, True, False]
-    )
+    """They have learned nothing yet. Half of them, or two of five, are not most."""
+
+    def kept(*advantages):
+        return near_the_centre([np.array(advantages)[:, None, None] * np.array([1.0, -1])])
+
+    np.testing.assert_array_equal(kept(3.0, 3, 3, 4, 102), [True] * 5)
+    assert kept(3.0, 3, 3, 4, 102).dtype == bool
+    np.testing.assert_array_equal(kept(-1.0, 0, 0, 99), [True, True, True, False])
+    np.testing.assert_array_equal(kept(-1.0, 0, 0, 1, 99), [True, True, True, True, False])
     # Identical in one coordinate is not identical.
     P = np.array([[0.0, -1], [0, -0.5], [0, 0], [0, 0.5], [0, 99]])[:, None]
     np.testing.assert_array_equal(near_the_centre([P]), [True] * 4 + [False])
 
 
 def test_krum_scores_by_the_nearest_n_minus_f_minus_2_and_leaves_out_f():
-    """Seven clients, f = 2. The sums of the three smallest squared distances are 1613, 773, 593, 413, 203, 833 and 173.
+    """Seven clients, f = 2. The sums of the three smallest squared distances are 139, 109, 369, 266, 201, 241 and 161.
 
-    With two, four or all neighbours, others would be left out.
+    With two, four or all neighbours, or without the nearest one, others would be left out.
     """
-    np.testing.assert_array_equal(multi_krum([line(55, 43, 18, 0, 5, 45, 8)]), [0, 1, 1, 1, 1, 0, 1])
+    np.testing.assert_array_equal(multi_krum([line(10, 13, 38, 21, 34, 7, 30)]), [1, 1, 0, 0, 1, 1, 1])
 
 
 @pytest.mark.parametrize(("N", "left_out"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1), (6, 1), (7, 2), (8, 2), (9, 3)])
@@ -138,6 +156,10 @@ def test_krum_sees_all_arrays_and_of_equal_clients_the_first():
     np.testing.assert_array_equal(multi_krum(apart), [1, 1, 0, 1, 1])
     for N in (5, 40):
         np.testing.assert_array_equal(multi_krum([np.full((N, 2), 3.0)]), np.arange(N) < N - (N - 3) // 2)
+    # Of 40 clients at 0, 1 and 2 in turn, 22 are kept: the 14 at 0, of whose 20 neighbours 7 are elsewhere, and the
+    # first of the others, each of whom has 8 neighbours elsewhere.
+    k = np.arange(40)
+    np.testing.assert_array_equal(multi_krum([line(*(k % 3))]), (k % 3 == 0) | (k < 12))
 
 
 def test_rounding_far_from_zero_does_not_decide():
