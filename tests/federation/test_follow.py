@@ -47,6 +47,13 @@ def test_the_server_has_the_first_kind_of_encoder_with_the_median_dimension(sett
     assert server_encoder(even, public).D == 30  # of two in the middle, the larger one
 
 
+def test_an_encoder_that_is_fitted_to_states_is_fitted_to_those_of_the_clients(settings, public):
+    fitted = settings.replace(encoder=("sklearn.kernel_approximation:Nystroem",))
+    states = public.measure_states
+    one, same, other = (server_encoder(fitted, public._replace(fit_states=x)) for x in (states, states, 2 * states))
+    assert one.fingerprint() == same.fingerprint() != other.fingerprint()
+
+
 @pytest.fixture
 def watched(monkeypatch):
     """What every rollout was asked for, and the states it met."""
