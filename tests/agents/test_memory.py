@@ -162,6 +162,27 @@ def test_columns_of_other_lengths_are_refused(name):
         Replay(1, 2).restore(state)  # a smaller memory
 
 
+def test_the_column_that_does_not_fit_is_named():
+    memory = Replay(3, 2)
+    memory.add(step(0))
+    memory.add(step(1))
+    with pytest.raises(ValueError, match=r"^r has the shape \(1,\), and \(2,\) is needed$"):
+        Replay(3, 2).restore({**memory.state(), "r": np.zeros(1, np.float32)})
+
+
+def test_kernels_share_the_arrays_of_a_memory_and_what_they_count_is_taken_over(encoded):
+    memory = Replay(3, 2, encoded, "int8")
+    memory.add(step(0))
+    ring = memory.ring()
+    for name in (*Replay.COLUMNS, "s_next", "X"):
+        assert getattr(ring, name) is getattr(memory, name), name
+    assert ring.scale == memory.scale
+    assert memory.counts(7, 5).tolist() == [1, 1, 7, 5]
+    assert memory.take(np.array([2, 0, 8, 6])) == (8, 6)
+    assert (memory.size, memory.counts(0, 0).tolist()) == (2, [2, 0, 0, 0])
+    assert type(memory.size) is int
+
+
 @pytest.mark.parametrize(
     ("kind", "actions", "due"),
     [

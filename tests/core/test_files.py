@@ -165,6 +165,9 @@ def test_a_file_is_on_disk_before_it_is_renamed_and_its_folder_afterwards(tmp_pa
     with pytest.raises(FileNotFoundError):
         sync(tmp_path / "nowhere")
     done.clear()
+    write_arrays(tmp_path / "a.npz", {"x": np.zeros(3)}, {})
+    assert done == [False, "replace", True]
+    done.clear()
     write_arrays(tmp_path / "a.npz", {"x": np.zeros(3)}, {}, durable=False)
     assert done == ["replace"]
     make_durable(tmp_path)

@@ -62,6 +62,7 @@ def test_numbers_are_finite_and_real():
         ({"payload": {}}, "names", "it sent [], but ['Q'] is expected"),
         ({"payload": {"Q": Q, "W": Q}}, "names", "it sent ['Q', 'W'], but ['Q'] is expected"),
         ({"payload": {"Q": [1.0]}}, "type", "its Q is a list, not an array"),
+        ({"payload": {"Q": Q.T}}, "shape", "its Q is of shape (3, 2), but (2, None) is expected"),
     ],
 )  # fmt: skip
 def test_a_reply_is_refused_with_this_sentence(changes, kind, sentence):

@@ -135,13 +135,38 @@ def test_single_precision_is_solved_in_double(m, D, lam):
 
 
 def test_the_objective_by_hand():
-    """X W = (1, 2), so the misfit is 1 + 4 = 5; W - W0 = 1 - 4 = -3, so the penalty is 0.5 * 9."""
-    assert objective(np.array([[1.0], [2.0]]), np.array([[1.0]]), np.zeros((2, 1)), 0.5, np.array([[4.0]])) == 9.5
+    """X W = (1, 2), so the misfit is 4 + 1 = 5; W - W0 = 1 - 4 = -3, so the penalty is 0.5 * 9."""
+    X, W, Q = np.array([[1.0], [2.0]]), np.array([[1.0]]), np.array([[3.0], [1.0]])
+    assert objective(X, W, Q, 0.5, np.array([[4.0]])) == 9.5
+    assert objective(X, W, Q, 0.5) == 5.5
+    assert objective(1j * X, -1j * W, Q, 0.5, np.array([[2j]])) == 9.5  # |-1j - 2j| = 3
+
+
+def test_features_of_nothing_compile_to_nothing():
+    for shape in ((4, 2), (2, 4)):
+        np.testing.assert_array_equal(
+            compile_teacher(np.zeros(shape), np.ones((shape[0], 3)), 0.0), np.zeros((shape[1], 3))
+        )
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+@pytest.mark.parametrize("shape", [(40, 20), (20, 40)])
+def test_directions_within_rounding_error_are_left_out_at_any_scale(shape, scale):
+    """Of the singular values 1, ..., 1, 1e-12, 1e-18 relative to the largest, only the last is noise."""
+    draw, k = np.random.default_rng(3), min(shape)
+    U, V = (np.linalg.qr(draw.normal(size=(n, k)))[0] for n in shape)
+    sizes = np.append(np.ones(k - 2), [1e-12, 1e-18]) * scale
+    Q = draw.normal(size=(shape[0], 2))
+    W = compile_teacher((U * sizes) @ V.T, Q, 0.0)
+    due = V[:, :-1] @ ((U[:, :-1].T @ Q) / sizes[:-1, None])
+    # The small direction dominates, and is known to four digits: 1e-16 / 1e-12.
+    np.testing.assert_allclose(W * scale, due * scale, atol=1e-2 * np.abs(due * scale).max())
 
 
 def test_a_usual_ridge_is_solved_by_cholesky_and_one_lost_in_rounding_is_not():
     X = np.random.default_rng(0).normal(size=(30, 10))
     assert Ridge(X, 1e-3)._svd is None
     assert Ridge(X.T, 1.0)._svd is None
+    assert Ridge(X, 1e-5)._svd is None  # the limit of the dual, 1e-6 trace(G), would be 3e-4
     assert Ridge(X, 1e-14)._svd is not None
     assert Ridge(X.T, 1e-5)._svd is not None

@@ -18,12 +18,12 @@ def q_values(X: Array, W: Array) -> Array:
 
 def double_q_target(r: Array, discount: Array, q_next: Array, q_next_target: Array) -> Array:
     """Return y = r + discount * Q_target(s', argmax_a Q(s', a)), (B,); discount is 0 where the episode terminated."""
-    return r + discount * np.take_along_axis(q_next_target, q_next.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return r + discount * q_next_target[np.arange(len(q_next)), q_next.argmax(axis=1)]
 
 
 def td_error(y: Array, q: Array, a: Array) -> Array:
     """Return delta = y - Q(s, a), (B,)."""
-    return y - np.take_along_axis(q, a[:, None], axis=1)[:, 0]
+    return y - q[np.arange(len(q)), a]
 
 
 def semi_gradient(W: Array, X: Array, a: Array, delta: Array, eta: float) -> Array:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -136,8 +137,8 @@ class Server:
         """
         fresh = self._valid(k, replies, expects)
         underway = self._draw("late", k, attempt).random(len(fresh)) < self.late
-        arrived = [r for r, late in zip(fresh, underway, strict=True) if not late]
-        earlier, self.pending = self.pending, [r for r, late in zip(fresh, underway, strict=True) if late]
+        arrived = list(compress(fresh, ~underway))
+        earlier, self.pending = self.pending, list(compress(fresh, underway))
         self.counts.update(f"late/{r.client}" for r in earlier)
         if self.late_weight:
             # Check them again, because the expected format may have changed since they were sent.
@@ -255,10 +256,10 @@ class Server:
         """
         valid = sorted(valid, key=lambda r: r.client)
         kept = self.rule.accepted(valid, expects, play)
-        for reply in (r for r, keep in zip(valid, kept, strict=True) if not keep):
+        for reply in compress(valid, (not keep for keep in kept)):
             told = f"round {k}: aggregate={self.rule.name} leaves out the reply of client {reply.client}"
             self._count(f"left out/{reply.client}", f"{told}: {self.rule.reason}")
-        selected = [r for r, keep in zip(valid, kept, strict=True) if keep]
+        selected = list(compress(valid, kept))
         self.used_weights = {r.client: r.weight for r in selected}
         return selected
 

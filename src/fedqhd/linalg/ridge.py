@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+EPS = float(np.finfo(np.float64).eps)
+
 
 def stacked(X: Array) -> Array:
     """Return real features (m, p) with the same span as X: `Re(X W) = [Re X, -Im X] [Re W; Im W]`."""
@@ -51,7 +53,7 @@ class Ridge:
         try:
             # Below this threshold, G + lam I may be singular up to rounding. The solution of the dual also contains the
             # part of Q that X cannot express, divided by lam; X^T cancels it only up to eps trace(G) / lam.
-            if lam <= (np.finfo(float).eps * max(m, p) if self.primal else 1e-6) * np.trace(G):
+            if lam <= (EPS * max(m, p) if self.primal else 1e-6) * np.trace(G):
                 raise np.linalg.LinAlgError
             # G is symmetric, and its transpose is in Fortran order, which saves LAPACK a copy.
             self._cholesky = scipy.linalg.cho_factor(G.T, lower=True, overwrite_a=True, check_finite=False)
@@ -61,12 +63,12 @@ class Ridge:
 
     def solve(self, Q: Array) -> Array:
         """Return W (D, A) for values Q (m, A) at the anchors."""
-        X, Q = self._real, np.asarray(Q, dtype=np.float64)
+        X = self._real
         if self._svd is not None:
             U, sv, Vt = self._svd
             # s / (s^2 + lam). Directions with s below the rounding error of the largest s are noise and left out.
-            keep = sv > np.finfo(float).eps * max(X.shape) * sv[0]
-            gain = np.divide(sv, sv**2 + self.lam, out=np.zeros_like(sv), where=keep)
+            keep = sv > EPS * max(X.shape) * sv[0]
+            gain = np.where(keep, sv, 0.0) / np.where(keep, sv**2 + self.lam, 1.0)
             W = Vt.T @ (gain[:, None] * (U.T @ Q))
         elif self.primal:
             W = scipy.linalg.cho_solve(self._cholesky, X.T @ Q, check_finite=False)
