@@ -17,6 +17,7 @@ from fedqhd.runs.build import make_client, make_federation, make_server, member
 from fedqhd.runs.config import resolve
 from fedqhd.runs.metrics import rows
 from fedqhd.runs.outcome import evaluate
+from fedqhd.runs.settings import each_round, whole_run
 
 
 class Played(NamedTuple):
@@ -45,7 +46,7 @@ def in_one_process(
     public = make_public(server_config)
     members = [member(client) for client in clients]
     federation = make_federation(server_config, Terms.of(members), public)
-    planned = plan_rounds(server_config.episodes, server_config.round_episodes)[:rounds]
+    planned = plan_rounds(whole_run(server_config), each_round(server_config))[:rounds]
     server = make_server(server_config, members, public)
     with single_threaded():  # as in the programs of a federation
         history = list(run_rounds(make_engine(clients, federation), federation, planned, server=server))

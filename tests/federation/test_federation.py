@@ -8,7 +8,7 @@ import pytest
 from conftest import by_hand
 from fedqhd.agents import ReplayQHD
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Reply
+from fedqhd.core.protocols import Episode, Quota, Reply
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import (
     RULES,
@@ -37,7 +37,7 @@ class Site:
     """A client of which only the agent and the states it met matter here."""
 
     def __init__(self, index, agent, states=None):
-        self.index, self.agent, self.states, self.episodes = index, agent, states, 0
+        self.index, self.agent, self.states, self.episodes, self.open_steps = index, agent, states, 0, 0
 
     def visited(self, k):
         return self.states[:k]
@@ -277,9 +277,11 @@ def test_what_cannot_be_averaged_is_refused(values, weights, says):
 
 
 def test_plan_rounds():
-    assert plan_rounds(600, 50) == [50] * 12
-    assert plan_rounds(7, 3) == [3, 3, 1]
-    assert plan_rounds(2, 5) == [2]
+    assert plan_rounds(Quota(600), Quota(50)) == [Quota(50)] * 12
+    assert plan_rounds(Quota(7), Quota(3)) == [Quota(3), Quota(3), Quota(1)]
+    assert plan_rounds(Quota(2), Quota(5)) == [Quota(2)]
+    assert plan_rounds(Quota(steps=7), Quota(steps=3)) == [Quota(steps=3), Quota(steps=3), Quota(steps=1)]
+    assert plan_rounds(Quota(steps=6), Quota(steps=3)) == [Quota(steps=3)] * 2
 
 
 def test_the_loop_hands_each_teacher_to_the_next_round():
@@ -287,8 +289,8 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
         def __init__(self):
             self.seen = []
 
-        def round(self, teacher, episodes, clients):
-            self.seen.append((None if teacher is None else int(teacher["Q"][0, 0]), episodes))
+        def round(self, teacher, quota, clients):
+            self.seen.append((None if teacher is None else int(teacher["Q"][0, 0]), quota.episodes))
             return [Reply(0, {"Q": np.array([[float(len(self.seen))]])}, 1.0, 1, (), "", {})]
 
         def finish(self, teacher):
@@ -297,7 +299,7 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
         def close(self): ...
 
     engine = Recorder()
-    rounds = list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [5, 5, 2]))
+    rounds = list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [Quota(5), Quota(5), Quota(2)]))
     assert [r.k for r in rounds] == [0, 1, 2]
     assert engine.seen == [(None, 5), (1, 5), (2, 2), ("finish", 3)]
 
@@ -317,7 +319,7 @@ class Echo:
     def __init__(self, k=0):
         self.k = k
 
-    def round(self, teacher, episodes, clients):
+    def round(self, teacher, quota, clients):
         self.k += 1
         return [
             Reply(0, {"Q": np.array([[self.k + (0.0 if teacher is None else teacher["Q"][0, 0])]])}, 1.0, 1, (), "", {})
@@ -329,12 +331,12 @@ class Echo:
 def test_what_the_server_remembers_is_handed_from_round_to_round():
     """By hand: values 1, then 2 + 2, ...; a run that goes on with the state gives what one without a break gives."""
     federation = Momentum(np.zeros((1, 1)))
-    whole = list(run_rounds(Echo(), federation, [1] * 4))
+    whole = list(run_rounds(Echo(), federation, [Quota(1)] * 4))
     assert [float(r.teacher["Q"][0, 0]) for r in whole[:2]] == [1 + 1, 4 + (0.5 + 4)]
     second = whole[1]
-    rest = list(run_rounds(Echo(2), federation, [1] * 4, 2, second.teacher, state=second.state))
+    rest = list(run_rounds(Echo(2), federation, [Quota(1)] * 4, 2, second.teacher, state=second.state))
     assert [r.teacher["Q"] for r in rest] == [r.teacher["Q"] for r in whole[2:]]
-    forgotten = list(run_rounds(Echo(2), federation, [1] * 4, 2, second.teacher))
+    forgotten = list(run_rounds(Echo(2), federation, [Quota(1)] * 4, 2, second.teacher))
     assert forgotten[0].teacher["Q"] != whole[2].teacher["Q"]
 
 

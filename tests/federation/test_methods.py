@@ -28,6 +28,7 @@ from fedqhd.federation.methods.truncated_fedavg_qhd import Truncated
 from fedqhd.runs.build import build
 from fedqhd.runs.config import resolve
 from fedqhd.runs.run import train
+from fedqhd.runs.settings import each_round, whole_run
 from worlds import CORRIDOR
 
 METHODS = [
@@ -47,7 +48,7 @@ def agents_after(config):
         run_rounds(
             LocalEngine(clients, world.federation),
             world.federation,
-            plan_rounds(config.episodes, config.round_episodes),
+            plan_rounds(whole_run(config), each_round(config)),
         )
     )
     return [c.agent for c in clients]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Transition
+from fedqhd.core.protocols import Quota, Transition
 from fedqhd.federation import unwrapped
 from fedqhd.federation.wrappers.accountant import delta_of, epsilon_of
 from fedqhd.federation.wrappers.privacy import Privacy, privatised
@@ -100,7 +100,7 @@ def test_a_run_sends_clipped_noise_and_says_what_it_is_worth(tmp_path, capsys):
     config = tiny(tmp_path, **DP, episodes=6, round_episodes=2)
     clients, world = build(config)
     teacher = {"Q": np.zeros((len(world.public.anchors), world.public.actions))}
-    reply = clients[0].round(world.federation, teacher, 2)
+    reply = clients[0].round(world.federation, teacher, Quota(2))
     honest = unwrapped(world.federation).report(clients[0], teacher)["Q"]
     assert not np.allclose(reply.payload["Q"], honest)
     summary = train(config)

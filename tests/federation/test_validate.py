@@ -10,7 +10,7 @@ import pytest
 
 from fedqhd.agents.client import SPLIT
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Expected, Reply
+from fedqhd.core.protocols import Episode, Expected, Quota, Reply
 from fedqhd.federation import AnchorCompile, Participant, Terms
 from fedqhd.federation.asked import Asked, check_record
 from fedqhd.federation.terms import misfits, outvoted, shapes
@@ -148,7 +148,7 @@ def test_a_teacher_that_cannot_be_installed_is_refused_with_this_sentence():
 
 SECONDS = dict.fromkeys(SPLIT, 0.5)
 RECORDED = Reply(3, {}, 1.0, 9, (Episode(3, 4, 1.0, 5, 0.5), Episode(3, 5, 1.0, 4, 0.4)), "a", SECONDS)
-ASKED = Asked(3, 2, 4)
+ASKED = Asked(3, Quota(2), 4)
 
 
 def test_a_record_of_what_was_asked_for_is_accepted():
@@ -156,7 +156,7 @@ def test_a_record_of_what_was_asked_for_is_accepted():
     check_record(RECORDED, ASKED._replace(longest=5, before=4))
     pooled = tuple(Episode(3 + site, k, 0.0, 1, 1.0) for k in (0, 1) for site in (0, 1))
     check_record(RECORDED._replace(episodes=pooled, steps=4), ASKED._replace(sites=2, before=0))
-    check_record(RECORDED._replace(episodes=(), steps=0), ASKED._replace(episodes=0, before=0))
+    check_record(RECORDED._replace(episodes=(), steps=0), ASKED._replace(quota=Quota(), before=0))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from fedqhd.federation.method import METHODS, LearnerSettings, Method
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.wrappers.settings import WRAPPERS
 from fedqhd.runs.callback import callback_name
-from fedqhd.runs.settings import RunSettings
+from fedqhd.runs.settings import BY_EPISODES, BY_STEPS, RunSettings, without_effect
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,8 @@ def make_config(values: Mapping[str, Any], known: KnownSettings) -> Config:
     method = METHODS.find(values["method"])
     full = {**defaults_of(*known.classes), **values}
     parts = [*ALWAYS, *method.parts(full)]
-    fields = {**fields_of(*ALWAYS), **method.fields(full)}
+    idle = without_effect(full)
+    fields = {name: f for name, f in {**fields_of(*ALWAYS), **method.fields(full)}.items() if name not in idle}
     kept: dict[str, Any] = {name: full[name] if name in values else f.default for name, f in fields.items()}
     kept["env"] = full_id(kept["env"])
     if kept["setting"] == "homogeneous":  # all clients are alike and take the first of the values to cycle through
@@ -227,6 +228,13 @@ def refuse_unused(given: Mapping[str, Any], c: Config, known: KnownSettings) -> 
     """Raise FedQHDError for a setting that was given for this run and has no effect in it."""
     for name, value in given.items():
         f, shown = known.fields[name], list(value) if isinstance(value, tuple) else value
+        if name in BY_EPISODES and name not in c:
+            raise FedQHDError(
+                f"{name}={shown} does nothing beside steps={c.steps}: give either episodes and round_episodes, or "
+                "steps and round_steps"
+            )
+        if name in BY_STEPS and not value:
+            continue  # 0 says that a run goes by episodes
         if name not in c:
             raise FedQHDError(
                 f"{name}={shown} does nothing for {describe_method(c)}: it is a setting of {known.title[name]!r}; "

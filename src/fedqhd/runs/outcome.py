@@ -76,6 +76,12 @@ def final_returns(returns: Array) -> Array:
     return np.array([row.mean() if len(row) else np.nan for row in last])
 
 
+def mean_of(values: Array) -> float:
+    """Return the mean of all values that are not NaN, or NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(np.nanmean(values)) if len(known) else math.nan
+
+
 def episodes_to_goal(returns: Array, goal: float) -> int | None:
     """Return how many episodes it takes until the mean over the LAST episodes of all clients reaches a goal.
 
@@ -183,7 +189,8 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "seed": c.seed,
         "clients": c.clients,
         "episodes": totals["episodes"],
-        "final_return": float(np.nanmean(final)),
+        **({} if totals["steps_per_client"] is None else {"steps": totals["steps_per_client"]}),
+        "final_return": mean_of(final),
         "greedy_return": float(np.nanmean(greedy)),
         "final_return_per_client": [float(x) for x in final],
         "greedy_return_per_client": [None if math.isnan(x) else float(x) for x in greedy],

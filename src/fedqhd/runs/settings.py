@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from fedqhd.core.config import Config
 from fedqhd.core.presets import SETTINGS
-from fedqhd.core.settings import Settings
+from fedqhd.core.protocols import Quota
+from fedqhd.core.settings import Need, Settings
 from fedqhd.core.settings import setting as define  # one of the settings is called `setting`
 from fedqhd.federation.method import METHODS
 
@@ -14,6 +17,8 @@ ENGINES = ("auto", "local", "process", "flower")
 LOOPS = ("auto", "python", "compiled")
 NEUTRAL = ("out", "engine", "loop", "callbacks")
 """Settings that have no effect on what a run computes."""
+BY_EPISODES, BY_STEPS = ("episodes", "round_episodes"), ("steps", "round_steps")
+"""The settings of the length of a run and of its rounds. A run has either those in episodes or those in steps."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class RunSettings(Settings):
     clients: int = define(5, "number of clients, N")
     episodes: int = define(600, "training episodes per client")
     round_episodes: int = define(50, "episodes per client in a round, K")
+    steps: int = define(0, "training steps per client, instead of episodes; needs round_steps", at_least=0)
+    round_steps: int = define(0, "steps per client in a round, instead of round_episodes; needs steps", at_least=0)
     eval_episodes: int = define(20, "greedy evaluation episodes per client after training")
     keep: int = define(2, "number of checkpoints to keep during a run")
     engine: str = define(
@@ -48,3 +55,23 @@ class RunSettings(Settings):
     )  # fmt: skip
     seed: int = define(0, "seed of all random numbers", at_least=0)
     out: str = define("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        need(c.get("steps") != 0, "round_steps", "give steps too, the training steps per client")
+        need(c.get("round_steps") != 0, "steps", "give round_steps too, the steps per client in a round")
+
+
+def without_effect(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the settings of the length of a run that have no effect, given the values of all four."""
+    return BY_EPISODES if values["steps"] or values["round_steps"] else BY_STEPS
+
+
+def whole_run(c: Config) -> Quota:
+    """Return what each client plays in a run."""
+    return Quota(c.get("episodes", 0), c.get("steps", 0))
+
+
+def each_round(c: Config) -> Quota:
+    """Return what each client plays in a round; the last round may be shorter."""
+    return Quota(c.get("round_episodes", 0), c.get("round_steps", 0))

@@ -34,6 +34,7 @@ from fedqhd.runs import rounds_log as rounds
 from fedqhd.runs.build import build
 from fedqhd.runs.folder import resume_command
 from fedqhd.runs.metrics import NAME as METRICS
+from fedqhd.runs.settings import each_round, whole_run
 
 HOST = "127.0.0.1"
 POLL = 0.2
@@ -77,7 +78,7 @@ class Watched:
     def about(self) -> dict[str, Any]:
         """Return the settings that the head of the page shows."""
         c = self.config
-        planned = len(plan_rounds(c.episodes, c.round_episodes))
+        planned = len(plan_rounds(whole_run(c), each_round(c)))
         facts = {k: c.get(k) for k in ("env", "method", "setting", "clients", "episodes", "seed")}
         facts["learner"] = method_of(c).learner_name
         return {

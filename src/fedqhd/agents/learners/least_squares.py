@@ -309,7 +309,16 @@ class LeastSquaresQHD(QHD):
     def statistics(self) -> tuple[Array, Array]:
         """Return all that a sweep needs of the data: X_a^T X_a (A, p, p) and X_a^T (y - X_a W_a), (p, A)."""
         W = self._rows.T.astype(np.float64)
-        return symmetrised(self._grams()), self.targets(W, self.values(W))[1]
+        if self._awaited is None:
+            return symmetrised(self._grams()), self.targets(W, self.values(W))[1]
+        # In the middle of an episode, the target of the last row needs the state after it, which gets a row meanwhile.
+        if self.memory.make_room():
+            self.normal.reset()
+        G = symmetrised(self._grams())
+        self._remember(self._awaited, -1, 0.0, 0.0)
+        b = self.targets(W, self.values(W))[1]
+        self.memory.size -= 1
+        return G, b
 
     def sync_target(self) -> None:
         self.V[:] = self._rows.T
