@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.length import whole_run
 from fedqhd.core.protocols import Episode, Reply
 from fedqhd.runs.callback import Callback, Evaluation, Training
-from fedqhd.runs.settings import whole_run
 
 RECENT = 20
 """The number of last episodes of each client over which the displayed return is averaged."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.length import BY_STEPS
 from fedqhd.core.presets import read_toml
 from fedqhd.federation.method import method_of
 from fedqhd.runs.config import FIELDS, code_names, resolve
-from fedqhd.runs.settings import BY_STEPS
 
 SERVER_ONLY = (
     "method", "clients", "episodes", "round_episodes", "steps", "round_steps", "action_repeat", "gamma", "weights",

@@ -23,17 +23,6 @@ class Round(NamedTuple):
     """The federation's state on the server at the start of the next round."""
 
 
-def plan_rounds(whole: Quota, each: Quota) -> list[Quota]:
-    """Return what clients play in each round of a run; the last round may be shorter.
-
-    Args:
-        whole: What each client plays in the whole run.
-        each: What each client plays in a round, in episodes or steps as `whole` is.
-    """
-    full, rest = divmod(whole.amount, each.amount)
-    return [each] * full + ([each.of(rest)] if rest else [])
-
-
 def run_rounds(
     engine: Engine,
     federation: Federation,
@@ -61,10 +50,11 @@ def run_rounds(
     """
     server = server or Server()
     state = federation.start() if state is None else state
+    # A round is played at most `attempts` times, which limits how much a client has played before.
+    before = server.attempts * sum(map(server.most, rounds[:start]))
     for k in range(start, len(rounds)):
-        # A round is played at most `attempts` times, which limits how much a client has played before.
-        before = server.attempts * sum(server.most(quota) for quota in rounds[:k])
         played, valid = play_round(engine, federation, server, k, rounds[k], teacher, before)
+        before += server.attempts * server.most(rounds[k])
         began = perf_counter()
         state, teacher = server.aggregate(k, federation, state, teacher, valid)
         server.seconds += perf_counter() - began

@@ -16,12 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fedqhd.core.config import Config
+from fedqhd.core.length import whole_run
 from fedqhd.core.protocols import Episode, Quota, Reply
 from fedqhd.federation.method import method_of
 from fedqhd.runs.callback import Callback, Evaluation, Training
 from fedqhd.runs.limits import all_feature_bytes, stored_as
 from fedqhd.runs.private import privacy_text
-from fedqhd.runs.settings import whole_run
 
 RECENT = 20
 """The number of episodes that the displayed mean return covers."""

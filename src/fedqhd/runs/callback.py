@@ -18,11 +18,10 @@ from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine, Trial
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.files import write_bytes
+from fedqhd.core.length import each_round, planned, whole_run
 from fedqhd.core.lines import append_lines, read_complete_lines, write_lines
 from fedqhd.core.protocols import Array, Episode, Payload, Reply
 from fedqhd.core.registry import Registry
-from fedqhd.federation import plan_rounds
-from fedqhd.runs.settings import each_round, whole_run
 
 EVALUATIONS = "evaluations.jsonl"
 """The file with one line for each evaluation during training."""
@@ -66,7 +65,7 @@ class Training:
         self.config = config
         self.callbacks = [*callbacks, *map(make_callback, config.callbacks)]
         """Those of the caller, and those that the settings name."""
-        self.plan = plan_rounds(whole_run(config), each_round(config))
+        self.plan = planned(config)
         """What each client plays in each planned round."""
         self.rounds_done = 0
         """The number of rounds that are complete."""
@@ -85,18 +84,17 @@ class Training:
     @property
     def episodes_done(self) -> int:
         """How many episodes each client has been trained for; in a run by steps, the most that have ended for one."""
-        return sum(quota.episodes for quota in self.plan[: self.rounds_done]) if self.steps_done is None else self.ended
+        return self.done if self.steps_done is None else self.ended
 
     @property
     def steps_done(self) -> int | None:
         """How many steps each client has been trained for in a run by steps; None in a run by episodes."""
-        by_steps = bool(whole_run(self.config).steps)
-        return sum(quota.steps for quota in self.plan[: self.rounds_done]) if by_steps else None
+        return self.done if whole_run(self.config).steps else None
 
     @property
     def done(self) -> int:
         """How much each client has been trained for: steps in a run by steps, and episodes otherwise."""
-        return self.episodes_done if self.steps_done is None else self.steps_done
+        return min(self.rounds_done * each_round(self.config).amount, whole_run(self.config).amount)
 
     def evaluate(self, episodes: int = 20, seed: int | None = None) -> Evaluation:
         """Play greedy episodes with every client as it would be if training ended now, and tell all callbacks.

@@ -12,6 +12,7 @@ from fedqhd.agents.learner import LEARNERS
 from fedqhd.core import named, presets, trust
 from fedqhd.core.config import Config, defaults_of
 from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.length import BY_EPISODES, BY_STEPS, without_effect
 from fedqhd.core.named import name_of
 from fedqhd.core.presets import PLAIN, PRESETS, SETTINGS
 from fedqhd.core.registry import Registry
@@ -25,7 +26,7 @@ from fedqhd.federation.method import METHODS, LearnerSettings, Method
 from fedqhd.federation.settings import AggregationSettings, ParticipationSettings
 from fedqhd.federation.wrappers.settings import WRAPPERS
 from fedqhd.runs.callback import callback_name
-from fedqhd.runs.settings import BY_EPISODES, BY_STEPS, RunSettings, without_effect
+from fedqhd.runs.settings import RunSettings
 
 log = logging.getLogger(__name__)
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, damaged, number_of, write_bytes
+from fedqhd.core.length import BY_EPISODES, BY_STEPS, each_round, whole_run
 from fedqhd.core.trust import TOKEN
 from fedqhd.runs import checkpoint, exchange, metrics, rounds_log
 from fedqhd.runs.callback import EVALUATIONS, STOPPED
 from fedqhd.runs.config import code_names, load_config
 from fedqhd.runs.outcome import BEST
-from fedqhd.runs.settings import BY_EPISODES, BY_STEPS, NEUTRAL, each_round, whole_run
+from fedqhd.runs.settings import NEUTRAL
 from fedqhd.runs.summary import NAME as SUMMARY
 from fedqhd.runs.summary import read_summary
 

@@ -44,7 +44,7 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
     Args:
         folder: The folder of the run.
         clients: The number of clients, N.
-        episodes: The number of episodes per client.
+        episodes: The number of episodes per client, which may be 0 in a run by steps.
     """
     try:
         rows = parsed((folder / METRICS).read_bytes())
@@ -52,7 +52,9 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
         columns = max([episodes, *(1 + episode for episode in when)])
         if clients * columns > SPARSE * len(rows) + FEW:
             raise ValueError(f"{len(rows)} episodes are too few for {clients} clients of {columns} episodes each")
-        if {*map(type, who), *map(type, when)} != {int} or min(who) < 0 or min(when) < 0:
+        if episodes and not rows:
+            raise ValueError("there are none")
+        if {*map(type, who), *map(type, when)} - {int} or min([*who, *when], default=0) < 0:
             raise ValueError("clients and episodes must be numbered from 0")
         if not all(map(Real().accepts, values)):
             raise ValueError("returns must be finite numbers")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedqhd.core.config import Config
 from fedqhd.core.presets import SETTINGS
-from fedqhd.core.protocols import Quota
 from fedqhd.core.settings import Need, Settings
 from fedqhd.core.settings import setting as define  # one of the settings is called `setting`
 from fedqhd.federation.method import METHODS
@@ -17,8 +15,6 @@ ENGINES = ("auto", "local", "process", "flower")
 LOOPS = ("auto", "python", "compiled")
 NEUTRAL = ("out", "engine", "loop", "callbacks")
 """Settings that have no effect on what a run computes."""
-BY_EPISODES, BY_STEPS = ("episodes", "round_episodes"), ("steps", "round_steps")
-"""The settings of the length of a run and of its rounds. A run has either those in episodes or those in steps."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +56,3 @@ class RunSettings(Settings):
     def check(cls, c: Config, need: Need) -> None:
         need(c.get("steps") != 0, "round_steps", "give steps too, the training steps per client")
         need(c.get("round_steps") != 0, "steps", "give round_steps too, the steps per client in a round")
-
-
-def without_effect(values: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the settings of the length of a run that have no effect, given the values of all four."""
-    return BY_EPISODES if values["steps"] or values["round_steps"] else BY_STEPS
-
-
-def whole_run(c: Config) -> Quota:
-    """Return what each client plays in a run."""
-    return Quota(c.get("episodes", 0), c.get("steps", 0))
-
-
-def each_round(c: Config) -> Quota:
-    """Return what each client plays in a round; the last round may be shorter."""
-    return Quota(c.get("round_episodes", 0), c.get("round_steps", 0))
