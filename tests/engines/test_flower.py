@@ -90,6 +90,60 @@ def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings)
         same(one, other)
 
 
+BY_STEPS = plan_rounds(Quota(steps=40), Quota(steps=13))
+"""Rounds that end in the middle of episodes of up to 20 steps, and in which none may end."""
+
+
+@pytest.mark.parametrize(
+    "settings", [*SETTINGS, {"action_repeat": 3, "learner": "online"}, {"loop": "python"}], ids=str
+)
+def test_behind_a_grid_clients_go_on_with_their_episodes(tmp_path, settings):
+    """Every message makes the client anew, so that it plays its open episode again before it goes on."""
+    config = tiny(tmp_path, env=CORRIDOR, steps=40, round_steps=13, **settings)
+    local, states = local_run(config, BY_STEPS)
+    engine, world = make_engine(tmp_path, config)
+    server = make_server(config, world.members, world.public)
+    history = list(run_rounds(engine, world.federation, BY_STEPS, server=server))
+    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
+        assert [r._replace(payload={}, seconds={}) for r in replies] == [
+            r._replace(payload={}, seconds={}) for r in replies_there
+        ]
+        same(teacher, teacher_there)
+    for one, other in zip(states, engine.each(state_of), strict=True):
+        same(one, other)
+    repeat, sites = config.action_repeat, len(engine.clients[0].envs)
+    for k, replies, _, _ in history:
+        asked = sites * (13, 13, 13, 1)[k]
+        assert all(asked <= r.steps < asked + repeat for r in replies)
+    assert not [what for what in server.counts if what.startswith(("refused", "absent"))]
+
+
+def test_a_run_of_steps_that_began_on_another_engine_goes_on_behind_a_grid(tmp_path):
+    """The engine does not know then how much its clients were asked for, but what they have played."""
+    config = tiny(tmp_path, env="MountainCar-v0", learner="online", steps=260, round_steps=65)
+    rounds = plan_rounds(Quota(steps=260), Quota(steps=65))
+    whole, _ = local_run(config, rounds)
+    clients, world = build(config)
+    local = LocalEngine(clients, world.federation)
+    begun = list(run_rounds(local, world.federation, rounds[:3]))
+    engine, world = make_engine(tmp_path, config)
+    engine.restore({k: v for state in local.each(state_of) for k, v in state.items()})
+    rest = run_rounds(engine, world.federation, rounds, 3, begun[-1].teacher, state=begun[-1].state)
+    (last,) = rest
+    assert [r.episodes for r in last.replies] == [r.episodes for r in whole[-1][1]]
+    assert [e.length for r in last.replies for e in r.episodes] == [200, 200]
+
+
+def test_flowers_own_loop_takes_rounds_in_which_no_episode_ends(tmp_path):
+    config, rounds = tiny(tmp_path, env="MountainCar-v0", learner="online"), [Quota(steps=30)] * 2
+    local, _ = local_run(config, rounds)
+    engine, world = make_engine(tmp_path, config)
+    strategy = FedQHD(engine, world.federation, make_server(config, world.members, world.public), rounds)
+    result = strategy.start(engine.grid, ArrayRecord(), num_rounds=len(rounds))
+    same(local[-1][2], payload_of(result.arrays))
+    assert set(result.train_metrics_clientapp[2]) == {"clients"}
+
+
 def test_flowers_own_loop_with_our_strategy_gives_the_same_bits(tmp_path):
     config, rounds = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3), plan_rounds(Quota(6), Quota(4))
     local, states = local_run(config, rounds)

@@ -59,9 +59,13 @@ MESSAGES = {
     "greeting": (lambda: write_greeting({"run": "run", "world": "world"}), read_greeting),
     "introduction": (introduction, read_introduction),
     "order": (lambda: write_order(ORDER, {}), partial(read_order, training=True)),
-    "finish": (lambda: write_order(ORDER._replace(episodes=0), {}), partial(read_order, training=False)),
+    "order of steps": (
+        lambda: write_order(ORDER._replace(quota=Quota(steps=9)), {}),
+        partial(read_order, training=True),
+    ),
+    "finish": (lambda: write_order(ORDER._replace(quota=Quota()), {}), partial(read_order, training=False)),
     "question": (
-        lambda: write_order(ORDER._replace(episodes=0, trial=Trial(3, 0, True)), {}),
+        lambda: write_order(ORDER._replace(quota=Quota(), trial=Trial(3, 0, True)), {}),
         partial(read_order, training=False),
     ),
     "trial": (lambda: write_trial(np.zeros((1, 3))), partial(read_trial, trial=Trial(3, 0, True))),
@@ -95,7 +99,7 @@ def test_a_message_with_a_field_missing_or_too_many_is_refused(name):
             if key == "alarms":  # only learners that undo fits have it
                 continue
             del content[record][key]
-            if name in ("order", "finish", "question") and record == "arrays":
+            if name in ("order", "order of steps", "finish", "question") and record == "arrays":
                 continue  # which arrays a teacher has is for the federation to say
             with pytest.raises((Refused, FedQHDError), match=r"missing|not with returns"):
                 read(content)
@@ -117,7 +121,10 @@ def about(write, **changes):
     [
         ({"run": "../../home"}, "its run is '../../home', but must be a printable text of at most 64 characters"),
         ({"exchange": -1}, "its exchange is -1"),
-        ({"episodes": 0}, "its episodes is 0, but must be a whole number from 1 to"),
+        ({"episodes": 0}, "it asks for 0 episodes and 0 steps, and must ask for one of the two"),
+        ({"steps": 5}, "it asks for 2 episodes and 5 steps, and must ask for one of the two"),
+        ({"episodes": -1}, "its episodes is -1, but must be a whole number from 0 to"),
+        ({"steps": 10**10}, "its steps is 10000000000"),
         ({"episodes": 10**9}, "its episodes is 1000000000"),
         ({"first": 1}, "its first is 1, but must be true or false"),
         ({"terms": "[true, {}, 1]"}, "its terms is"),

@@ -152,7 +152,7 @@ class Progress(Screen, Callback):
             steps = f"steps {training.done:,}/{self.whole.steps:,}  " if self.whole.steps else ""
             self.console.print(
                 f"round {self.rounds_done}/{self.rounds}  {steps}episodes {self.count(last)}  "
-                f"returns {returns}{more}  epsilon {last.epsilon if last else math.nan:.3f}  "
+                f"returns {returns}{more}  epsilon {f'{last.epsilon:.3f}' if last else '–'}  "
                 f"{self.rate():,.0f} steps/s  left {clock(self.left())}",
                 highlight=False,
                 soft_wrap=True,

@@ -115,7 +115,10 @@ def read_order(content: RecordDict, training: bool) -> Order:
     about: Mapping[str, Any] = content.config_records[ABOUT]
     quota = Quota(about["episodes"], about["steps"])
     if training and (quota.episodes > 0) == (quota.steps > 0):
-        raise FedQHDError(f"the server's message cannot be read: it asks for {quota}, and not for one of the two")
+        raise FedQHDError(
+            f"the server's message cannot be read: it asks for {quota.episodes} episodes and {quota.steps} steps, and "
+            "must ask for one of the two"
+        )
     same_encoder, like = json.loads(about["terms"])
     teacher = None if about["first"] else payload_of(content.array_records[ARRAYS])
     asked = json.loads(about["trial"])
