@@ -127,7 +127,7 @@ def test_a_run_of_steps_that_began_on_another_engine_goes_on_behind_a_grid(tmp_p
     local = LocalEngine(clients, world.federation)
     begun = list(run_rounds(local, world.federation, rounds[:3]))
     engine, world = make_engine(tmp_path, config)
-    engine.restore({k: v for state in local.each(state_of) for k, v in state.items()})
+    engine.restore(local.state())
     rest = run_rounds(engine, world.federation, rounds, 3, begun[-1].teacher, state=begun[-1].state)
     (last,) = rest
     assert [r.episodes for r in last.replies] == [r.episodes for r in whole[-1][1]]
@@ -481,7 +481,7 @@ def test_a_run_that_resumes_does_not_wait_for_a_client_that_is_gone(tmp_path):
     resumed, since = engine([0, 2]), monotonic()
     assert [m.fingerprint for m in resumed.gather(3, 5.0, known)] == [m.fingerprint for m in members]
     assert monotonic() >= since + 0.3
-    assert resumed.orders("train", None, 1).keys() == {0, 2}
+    assert resumed.orders("train", None, Quota(1)).keys() == {0, 2}
     resumed.grid.contexts[2000] = Context(1, 2000, {"partition-id": 1}, RecordDict(), {})
     resumed.update_nodes()
     assert resumed._node.keys() == {0, 1, 2}
