@@ -174,6 +174,19 @@ def test_an_environment_that_counts_otherwise_is_refused(tmp_path):
         client.play(Quota(steps=10))
 
 
+def test_without_its_open_episode_a_client_would_play_another_one(tmp_path):
+    """A negative control: what is saved of an open episode matters."""
+    config = tiny(tmp_path, learner="online")
+    ((client, *_), _), ((whole, *_), _), ((other, *_), _) = (build(config) for _ in range(3))
+    client.play(Quota(steps=5))
+    saved = client.state()
+    whole.restore(saved)
+    other.restore({name: value for name, value in saved.items() if name not in ("open", "actions")})
+    records = [one.play(Quota(1)) for one in (client, whole, other)]
+    assert records[0] == records[1] != records[2]
+    assert whole.open_steps == 0
+
+
 @pytest.mark.parametrize(
     ("forged", "words"),
     [
