@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedqhd.core.config import Config
+from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Quota
 
 BY_EPISODES, BY_STEPS = ("episodes", "round_episodes"), ("steps", "round_steps")
@@ -15,6 +16,16 @@ BY_EPISODES, BY_STEPS = ("episodes", "round_episodes"), ("steps", "round_steps")
 def without_effect(values: Mapping[str, Any]) -> tuple[str, str]:
     """Return the settings of the length of a run that have no effect, given the values of all four."""
     return BY_EPISODES if values["steps"] or values["round_steps"] else BY_STEPS
+
+
+def check_length(given: Mapping[str, Any], c: Config) -> None:
+    """Raise FedQHDError if settings that were given for a run by steps say how long it is in episodes, too."""
+    for name in BY_EPISODES:
+        if name in given and name not in c:
+            raise FedQHDError(
+                f"{name}={given[name]} does nothing beside steps={c.steps}: give either episodes and round_episodes, "
+                "or steps and round_steps"
+            )
 
 
 def whole_run(c: Config) -> Quota:
