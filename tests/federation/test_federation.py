@@ -188,6 +188,23 @@ def test_anchors_that_follow_the_teacher_are_compiled_where_they_were_asked_for(
             np.testing.assert_array_equal(p.agent.W, s.agent.W)
 
 
+def test_rollouts_differ_in_rounds_of_steps_in_which_no_episode_ends():
+    """The number that seeds a rollout is that of the episodes played or, if none ended, one more than the last time."""
+    here, asked = np.zeros((2, 4)), []
+
+    def rollout(anchors, Q, episodes):
+        asked.append(episodes)
+        return anchors
+
+    federation = TeacherAnchors(AnchorCompile(here), rollout)
+    state = federation.start()
+    for ended in ((), (), (0, 1), (), (2,)):
+        records = tuple(Episode(0, k, 0.0, 1, 1.0) for k in ended)
+        reply = Reply(0, {"Q": np.zeros((2, 2))}, 1.0, 9, records, "", {})
+        state, _ = federation.aggregate(state, [reply])
+    assert asked == [1, 2, 2, 3, 3]
+
+
 def make_federations(rng):
     """One of each kind, of three clients with values at 40 anchors or with weights of one shape."""
     anchors = rng.normal(size=(40, 4)).astype(np.float32)

@@ -88,12 +88,14 @@ def test_noise_has_the_size_that_the_accountant_counts_on(dtype):
 def test_noise_differs_by_client_and_round_and_is_nobodys_to_repeat_without_a_seed():
     report = {"Q": np.zeros(5)}
 
-    def sent(seed, client, episodes):
-        return privatised(report, report, Privacy(1.0, 1.0, seed), client, episodes)["Q"].tolist()
+    def sent(seed, client, episodes, open_steps=0):
+        return privatised(report, report, Privacy(1.0, 1.0, seed), client, episodes, open_steps)["Q"].tolist()
 
     assert sent(0, 0, 4) == sent(0, 0, 4)
     assert len({str(sent(*which)) for which in ((0, 0, 4), (1, 0, 4), (0, 1, 4), (0, 0, 8), (None, 0, 4))}) == 5
     assert sent(None, 0, 4) != sent(None, 0, 4)
+    # Rounds of steps in which no episode ends may not send the same noise twice: it would cancel out.
+    assert len({str(sent(0, 0, 4, open_steps)) for open_steps in (0, 30, 60, 90)}) == 4
 
 
 def test_a_run_sends_clipped_noise_and_says_what_it_is_worth(tmp_path, capsys):
