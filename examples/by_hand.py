@@ -8,6 +8,7 @@ from fedqhd import (
     LocalEngine,
     OnlineQHD,
     OnlineSettings,
+    Quota,
     RandomFourier,
     StateScaler,
     make_env,
@@ -26,7 +27,7 @@ for i, (D, sigma) in enumerate([(300, 0.3), (500, 0.4)]):
     clients.append(LocalClient(i, agent, [make_env("MountainCar-v0")], scaler, gamma=0.99, seed=0))
 
 federation = AnchorCompile(anchors)
-for k, replies, teacher, _ in run_rounds(LocalEngine(clients, federation), federation, rounds=[5, 5, 5]):
+for k, replies, teacher, _ in run_rounds(LocalEngine(clients, federation), federation, rounds=[Quota(5)] * 3):
     print(f"round {k}: mean value on the anchors {teacher['Q'].mean():.2f}, steps {sum(r.steps for r in replies)}")
 difference = np.abs(clients[0].agent.q(anchors) - clients[1].agent.q(anchors)).mean()
 print(f"after the last exchange the two differ by {difference:.4f} on the anchors")

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedqhd.core.blas import single_threaded
+from fedqhd.core.length import planned
 from fedqhd.deploy.client import ENCODER_SEED
 from fedqhd.deploy.settings import client_settings, greeting
 from fedqhd.engines import LocalEngine
 from fedqhd.envs.public import make_public
-from fedqhd.federation import Server, Terms, plan_rounds, run_rounds
+from fedqhd.federation import Server, Terms, run_rounds
 from fedqhd.runs.build import make_client, make_federation, make_server, member
 from fedqhd.runs.config import resolve
 from fedqhd.runs.metrics import rows
@@ -45,10 +46,11 @@ def in_one_process(
     public = make_public(server_config)
     members = [member(client) for client in clients]
     federation = make_federation(server_config, Terms.of(members), public)
-    planned = plan_rounds(server_config.episodes, server_config.round_episodes)[:rounds]
     server = make_server(server_config, members, public)
     with single_threaded():  # as in the programs of a federation
-        history = list(run_rounds(make_engine(clients, federation), federation, planned, server=server))
+        history = list(
+            run_rounds(make_engine(clients, federation), federation, planned(server_config)[:rounds], server=server)
+        )
     for c, client in zip(configs, clients, strict=True):
         evaluate(c, public.scaler, client)
     lines = [json.dumps(row) + "\n" for k, replies, _, _ in history for row in rows(k, replies)]

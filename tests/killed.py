@@ -23,7 +23,8 @@ from fedqhd.agents.policy import model_path
 from fedqhd.core.blas import single_threaded
 from fedqhd.ui.cli import main
 
-SMALL = "--preset plain --env CartPole-v1 --clients 3 --episodes 20 --round-episodes 2 --eval-episodes 2 --seed 3"
+SMALL = "--preset plain --env CartPole-v1 --clients 3 --eval-episodes 2 --seed 3"
+BY_EPISODES, BY_STEPS = "--episodes 20 --round-episodes 2", "--steps 400 --round-steps 37"
 DIFFERENT = "--setting heterogeneous --dims 64 96 --anchors 40"
 KINDS = [
     "--setting homogeneous --learner replay --dims 64 --batch-size 8",
@@ -32,6 +33,7 @@ KINDS = [
     f"{DIFFERENT} --learner replay --batch-size 8 --anchor-source visited --participation 0.6 --present 2=2:",
     "--setting homogeneous --learner least-squares --dims 64 --exchange statistics",
     f"{DIFFERENT} --learner least-squares --attack drift --liars 0.4 --anchor-source teacher --aggregate played",
+    f"{DIFFERENT} --learner replay --batch-size 8 --anchor-source teacher --participation 0.7 {BY_STEPS}",
 ]
 ENGINES = ("local", "process")
 TIMES = ("wall_seconds", "cpu_seconds", "split_seconds")
@@ -42,10 +44,12 @@ def start(kind: str, folder: Path, engine: str) -> int:
     child = os.fork()
     if child:
         return child
+    length = "" if BY_STEPS in kind else BY_EPISODES
+    settings = [*SMALL.split(), *kind.split(), *length.split()]
     with contextlib.suppress(BaseException):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
-        os._exit(main(["train", *SMALL.split(), *kind.split(), "--engine", engine, "--out", str(folder), "--resume"]))
+        os._exit(main(["train", *settings, "--engine", engine, "--out", str(folder), "--resume"]))
     os._exit(70)
 
 

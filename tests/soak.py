@@ -224,8 +224,8 @@ class Replayed(LocalEngine):
         super().__init__(clients, federation)
         self.k, self.counted, self.trained = 0, counted, trained
 
-    def round(self, teacher, episodes, clients=None):
-        replies = super().round(teacher, episodes, [i for i, t in enumerate(self.trained) if self.k in t])
+    def round(self, teacher, quota, clients=None):
+        replies = super().round(teacher, quota, [i for i, t in enumerate(self.trained) if self.k in t])
         self.k += 1
         return [reply for reply in replies if self.k - 1 in self.counted[reply.client]]
 

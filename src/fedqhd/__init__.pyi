@@ -20,6 +20,7 @@ from .api.sweep import sweep as sweep
 from .api.training import train as train
 from .core.config import Config as Config
 from .core.errors import FedQHDError as FedQHDError
+from .core.protocols import Quota as Quota
 from .core.protocols import Transition as Transition
 from .encoders import ComplexFourier as ComplexFourier
 from .encoders import RandomFourier as RandomFourier

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from fedqhd.agents.client import LocalClient
 from fedqhd.core import rng
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Quota
 from fedqhd.envs.make import make_env
 from fedqhd.envs.scaling import StateScaler
 from worlds import CORRIDOR
@@ -45,7 +46,7 @@ def witnessed(env, *actions, episodes=1, repeat=1, index=0, **options):
     envs = [env if isinstance(env, gymnasium.Env) else make_env(env, repeat=repeat)]
     n = envs[0].observation_space.shape[0]
     client = LocalClient(index, Witness(*actions), envs, scaler_of(n), gamma=GAMMA, seed=3, **options)
-    return client, client.play(episodes)
+    return client, client.play(Quota(episodes))
 
 
 def test_an_episode_that_is_cut_off_bootstraps():
@@ -96,7 +97,7 @@ def test_episodes_are_numbered_seeded_and_ended_one_by_one():
     assert client.episodes == 3
     first = [client.agent.seen[k].s[0] for k in (0, *client.agent.ended[:2])]
     assert len(set(first)) == 3
-    assert client.play(1)[0].episode == 3
+    assert client.play(Quota(1))[0].episode == 3
     # Another client has other episodes; the same one has the same again.
     other, _ = witnessed(CORRIDOR, 1, index=1)
     again, _ = witnessed(CORRIDOR, 1)

@@ -14,6 +14,7 @@ import fedqhd
 from conftest import ROOT, interrupt_after, tiny
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.files import read_checkpoint
 from fedqhd.export import export
 from fedqhd.runs.run import train
 
@@ -63,6 +64,21 @@ def test_processes_and_a_resumed_run_give_the_same_bits(run, tmp_path, monkeypat
             train(tiny(tmp_path / "cut", **RUN))
     train(tiny(tmp_path / "cut", **RUN), resume=True)
     assert files(tmp_path / "cut") == whole
+
+
+def test_a_run_by_steps_plays_vectors_again_when_it_is_resumed(tmp_path, monkeypatch):
+    """An episode has up to 999 steps, so that most rounds end in the middle of one."""
+    by_steps = {**RUN, "steps": 2500, "round_steps": 420}
+    train(tiny(tmp_path / "whole", **by_steps))
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(tmp_path / "cut", **by_steps))
+    saved = read_checkpoint(tmp_path / "cut").arrays["0/actions"]
+    assert saved.shape == (840, 1)
+    assert saved.dtype == np.float32
+    train(tiny(tmp_path / "cut", **by_steps), resume=True)
+    assert files(tmp_path / "cut") == files(tmp_path / "whole")
 
 
 def test_the_policy_is_one_of_vectors_within_their_bounds(run):

@@ -213,6 +213,28 @@ def test_an_oracles_environments_are_told_apart():
     np.testing.assert_array_equal(agent.memory.s[: agent.memory.size, 1], [0, 1, 2, 0, 1, 2])
 
 
+def test_statistics_in_the_middle_of_an_episode_are_those_of_one_that_is_cut_off_there():
+    """A report does not change the memory, whether or not there is room for the state after the last transition."""
+    for size in (20, 8):  # with the open episode's 7 rows, a memory of 8 rows is full after one more
+        going_on, cut_off, unasked = (make(replay_size=size, exchange="statistics") for _ in range(3))
+        for agent in (going_on, cut_off, unasked):
+            wander(agent, 1, seed=3, length=1)
+            for k in range(6):
+                s = np.float32([0.1 * k, 1.0])
+                agent.observe(Transition(s, k % 2, 1.0, 0.9, s + np.float32([0.1, 0.0])))
+        cut_off._close()
+        for one, other in zip(going_on.statistics(), cut_off.statistics(), strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert (going_on.low, going_on.high) == (cut_off.low, cut_off.high)
+        for agent in (going_on, unasked):
+            agent.observe(Transition(np.float32([0.6, 1.0]), 0, 1.0, 0.0, S[0]))
+            agent.end_episode()
+        rows = [agent.memory.a[: agent.memory.size].tolist() for agent in (going_on, unasked)]
+        assert rows[0] == rows[1]
+        for one, other in zip(going_on.statistics(), unasked.statistics(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 def test_a_sweep_is_the_equation(rng):
     """One sweep with rho = 1 is V + the ridge solution of y - X V, each action by its own rows."""
     agent = make(damping=1.0, fit_lam=0.5, clip="off")

@@ -13,6 +13,7 @@ from fedqhd.agents.loops import plays_in_kernel, twin_for
 from fedqhd.agents.policy import greedy_returns, load_policy
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import read_arrays
+from fedqhd.core.protocols import Quota
 from fedqhd.envs.make import make_env
 from fedqhd.runs.build import build
 from fedqhd.runs.config import resolve
@@ -130,7 +131,7 @@ def test_weights_that_are_not_finite_are_named(tmp_path):
     clients, _ = build(tiny(tmp_path, learner="online"))
     clients[0].agent.W[:] = np.nan
     with pytest.raises(FedQHDError, match=r"client 0, episode 0: Q\(s, .\) = \[nan, nan\] is not finite"):
-        clients[0].play(1)
+        clients[0].play(Quota(1))
 
 
 def test_greedy_episodes_have_the_same_returns_in_both_loops(tmp_path):

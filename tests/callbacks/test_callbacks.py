@@ -215,3 +215,40 @@ def test_names_and_arguments_make_callbacks():
         "evaluate", "keep-best", "mlflow", "notebook", "stop-at", "tensorboard", "wandb"
     }  # fmt: skip
     assert all(kind.name in CALLBACKS.names for kind in CALLBACKS.all())
+
+
+@pytest.mark.parametrize("engine", ["local", "process"])
+@pytest.mark.parametrize("settings", METHODS, ids=lambda s: "-".join(str(v) for v in s.values()))
+def test_evaluating_in_the_middle_of_episodes_changes_no_bit(tmp_path, settings, engine):
+    """An evaluation plays in the environments of the clients, whose open episodes are then played again."""
+    settings = {"env": CORRIDOR, "steps": 75, "round_steps": 29, **settings}
+    train(tiny(tmp_path / "quiet", **settings))
+    config = tiny(tmp_path / "watched", **settings, engine=engine)
+    diary = Diary()
+    train(config, callbacks=[Evaluate(every=1, episodes=3), KeepBest(), diary])
+    same_results(tmp_path / "quiet", tmp_path / "watched")
+    lines = [json.loads(line) for line in (tmp_path / "watched/evaluations.jsonl").read_text().splitlines()]
+    assert [(line["round"], line["step"]) for line in lines] == [(0, 29), (1, 58), (2, 75)]
+    ended = [line[2] for line in diary.lines if line[0] == "episode"]
+    assert lines[-1]["episode"] == max(ended) + 1  # the most episodes that a client has finished
+
+
+def test_a_run_by_steps_stops_when_every_client_has_played_well_for_long_enough(tmp_path):
+    """By hand: MountainCar pays -200 an episode, and with 130 steps a round the second one ends in round 3."""
+    settings = {"env": "MountainCar-v0", "learner": "online", "eta": 1e-6, "steps": 1000, "round_steps": 130}
+    summary = train(tiny(tmp_path, **settings), callbacks=[StopAt(-200, last=2)])
+    assert (summary["steps"], summary["episodes"]) == (4 * 130, 2)
+    assert "over the last 2 episodes, -200.0, has reached -200" in summary["stopped"]
+
+
+def test_a_resumed_run_by_steps_knows_how_many_episodes_have_ended(tmp_path, monkeypatch):
+    settings = {"env": CORRIDOR, "steps": 75, "round_steps": 29, "callbacks": ["evaluate"]}
+    train(tiny(tmp_path / "whole", **settings))
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(tmp_path / "parts", **settings))
+    train(tiny(tmp_path / "parts", **settings), resume=True)
+    whole, parts = ((tmp_path / name / "evaluations.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts
+    assert json.loads((tmp_path / "parts/summary.json").read_text())["episodes"] > 0

@@ -12,6 +12,7 @@ pytest.importorskip("flwr")
 
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import DamagedFile
+from fedqhd.core.protocols import Quota
 from fedqhd.deploy.client import ENCODER_SEED, app, site
 from fedqhd.deploy.settings import greeting
 from fedqhd.engines.flower.account import Account
@@ -49,7 +50,7 @@ class Federated:
     def ask(self, exchange, teacher=None):
         """The Q that each client answers with, by client."""
         self.engine.restore(dict.fromkeys(("flower/exchange", "flower/asked"), np.array(exchange)))
-        return {r.client: r.payload["Q"] for r in self.engine.round(teacher, 1)}
+        return {r.client: r.payload["Q"] for r in self.engine.round(teacher, Quota(1))}
 
 
 def test_a_question_asked_again_gets_the_same_answer_and_costs_nothing(tmp_path):

@@ -52,6 +52,12 @@ def test_a_client_without_a_file_goes_by_the_server_and_the_defaults():
     assert c.dims == resolve({"setting": "heterogeneous"}).dims
 
 
+def test_a_server_may_go_by_steps_whatever_episodes_a_client_has_in_its_file(tmp_path):
+    c, _ = client_settings(told(steps=70, round_steps=7), written(tmp_path, "episodes = 5\ndims = [77]\n"))
+    assert (c.steps, c.round_steps, c.dims) == (70, 7, (77,))
+    assert "episodes" not in c
+
+
 def test_how_it_learns_is_a_clients_own_say_and_public_draws_stay_the_servers(tmp_path):
     c, shared = client_settings(told(), written(tmp_path, 'learner = "online"\ndims = [77]\nseed = 9\n'))
     assert (c.learner, c.dims, c.seed) == ("online", (77,), 9)
@@ -88,6 +94,8 @@ def test_other_anchors_or_actions_have_another_fingerprint():
     ("file", "server", "sentence"),
     [
         ("episodes = 7", {}, r"episodes=7 .*contradicts the server, which has 600: leave it out"),
+        ("steps = 70\nround_steps = 7", {}, r"steps=70 .*contradicts the server, which has 0: leave it out"),
+        ("round_steps = 7", {"steps": 70, "round_steps": 9}, r"round_steps=7 .*contradicts the server, which has 9"),
         ('setting = "homogeneous"\nseed = 5', {}, r"seed=5 .*another encoder than the server's seed=4"),
         ("dims = [0]", {}, r"dims=\[0\] is not possible"),
         ("dimensions = [10]", {}, "unknown setting 'dimensions'"),

@@ -99,6 +99,24 @@ def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
     assert all(gone_pid(pid) for pids in trees for pid in pids)
 
 
+def test_rounds_of_steps_give_the_bits_of_one_process(tmp_path, terminals):
+    """Every message is handled by a new process, which plays the open episode again before it goes on."""
+    lay_out(tmp_path)
+    text, by_episodes = (tmp_path / "server.toml").read_text(), "episodes = 12\nround_episodes = 4"
+    assert by_episodes in text
+    (tmp_path / "server.toml").write_text(text.replace(by_episodes, "steps = 300\nround_steps = 125"))
+    port = free_port()
+    server, *clients = [terminals(ported(blocks()[f"terminal {i}"], port)) for i in (1, 2, 3)]
+    for process in (*clients, server):
+        said = process.communicate(timeout=PATIENCE)[0]
+        assert process.returncode == 0, said
+    assert "round 3/3  steps 300/300" in said
+    metrics, models, _ = in_one_process(tmp_path, WALK_THROUGH)
+    assert (tmp_path / "runs/federation/metrics.jsonl").read_text() == metrics
+    for i, home in enumerate(("one", "two")):
+        assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+
+
 def test_flowers_own_commands_do_the_same(tmp_path, terminals):
     lay_out(tmp_path)
     port = free_port()

@@ -15,6 +15,7 @@ import pytest
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Quota
 from fedqhd.engines import LocalEngine, ProcessEngine
 from fedqhd.engines.process import assign_clients
 from fedqhd.federation import plan_rounds, run_rounds
@@ -91,7 +92,7 @@ def test_workers_compute_what_one_process_does(tmp_path, settings):
         episodes = []
         engine.on_episode = episodes.append
         try:
-            history = list(run_rounds(engine, federation, plan_rounds(6, 4)))
+            history = list(run_rounds(engine, federation, plan_rounds(Quota(6), Quota(4))))
             ends.append((history, engine.each(state_of)))
         finally:
             engine.close()
@@ -128,9 +129,9 @@ def test_large_clients_are_shared_out_evenly(tmp_path):
 
 
 def test_some_clients_take_part(engine):
-    replies = engine.round(None, 2, [2, 1])
+    replies = engine.round(None, Quota(2), [2, 1])
     assert [r.client for r in replies] == [1, 2]
-    played = [len(r.episodes) for r in engine.round(None, 1)]
+    played = [len(r.episodes) for r in engine.round(None, Quota(1))]
     assert played == [1, 1, 1]
 
 
@@ -148,7 +149,7 @@ def test_a_killed_worker_is_named(engine):
     victim = engine.each(pid_of)[0]
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(FedQHDError, match="worker process of clients 0, 2 ended by signal 9"):
-        engine.round(None, 2)
+        engine.round(None, Quota(2))
 
 
 def test_nothing_is_left_running(engine):

@@ -18,6 +18,7 @@ from conftest import tiny
 from fedqhd.agents.client import LocalClient
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Quota
 from fedqhd.deploy.server import known_clients, remember_clients
 from fedqhd.engines import LocalEngine
 from fedqhd.engines.flower.client import make_client_app
@@ -71,7 +72,7 @@ def same(one, other):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(str(v) for v in s.values()))
 def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings):
-    config, rounds = tiny(tmp_path, env=CORRIDOR, **settings), plan_rounds(6, 4)
+    config, rounds = tiny(tmp_path, env=CORRIDOR, **settings), plan_rounds(Quota(6), Quota(4))
     local, states = local_run(config, rounds)
     engine, world = make_engine(tmp_path, config)
     told = []
@@ -89,8 +90,62 @@ def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings)
         same(one, other)
 
 
+BY_STEPS = plan_rounds(Quota(steps=40), Quota(steps=13))
+"""Rounds that end in the middle of episodes of up to 20 steps, and in which none may end."""
+
+
+@pytest.mark.parametrize(
+    "settings", [*SETTINGS, {"action_repeat": 3, "learner": "online"}, {"loop": "python"}], ids=str
+)
+def test_behind_a_grid_clients_go_on_with_their_episodes(tmp_path, settings):
+    """Every message makes the client anew, so that it plays its open episode again before it goes on."""
+    config = tiny(tmp_path, env=CORRIDOR, steps=40, round_steps=13, **settings)
+    local, states = local_run(config, BY_STEPS)
+    engine, world = make_engine(tmp_path, config)
+    server = make_server(config, world.members, world.public)
+    history = list(run_rounds(engine, world.federation, BY_STEPS, server=server))
+    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
+        assert [r._replace(payload={}, seconds={}) for r in replies] == [
+            r._replace(payload={}, seconds={}) for r in replies_there
+        ]
+        same(teacher, teacher_there)
+    for one, other in zip(states, engine.each(state_of), strict=True):
+        same(one, other)
+    repeat, sites = config.action_repeat, len(engine.clients[0].envs)
+    for k, replies, _, _ in history:
+        asked = sites * (13, 13, 13, 1)[k]
+        assert all(asked <= r.steps < asked + repeat for r in replies)
+    assert not [what for what in server.counts if what.startswith(("refused", "absent"))]
+
+
+def test_a_run_of_steps_that_began_on_another_engine_goes_on_behind_a_grid(tmp_path):
+    """The engine does not know then how much its clients were asked for, but what they have played."""
+    config = tiny(tmp_path, env="MountainCar-v0", learner="online", steps=260, round_steps=65)
+    rounds = plan_rounds(Quota(steps=260), Quota(steps=65))
+    whole, _ = local_run(config, rounds)
+    clients, world = build(config)
+    local = LocalEngine(clients, world.federation)
+    begun = list(run_rounds(local, world.federation, rounds[:3]))
+    engine, world = make_engine(tmp_path, config)
+    engine.restore(local.state())
+    rest = run_rounds(engine, world.federation, rounds, 3, begun[-1].teacher, state=begun[-1].state)
+    (last,) = rest
+    assert [r.episodes for r in last.replies] == [r.episodes for r in whole[-1][1]]
+    assert [e.length for r in last.replies for e in r.episodes] == [200, 200]
+
+
+def test_flowers_own_loop_takes_rounds_in_which_no_episode_ends(tmp_path):
+    config, rounds = tiny(tmp_path, env="MountainCar-v0", learner="online"), [Quota(steps=30)] * 2
+    local, _ = local_run(config, rounds)
+    engine, world = make_engine(tmp_path, config)
+    strategy = FedQHD(engine, world.federation, make_server(config, world.members, world.public), rounds)
+    result = strategy.start(engine.grid, ArrayRecord(), num_rounds=len(rounds))
+    same(local[-1][2], payload_of(result.arrays))
+    assert set(result.train_metrics_clientapp[2]) == {"clients"}
+
+
 def test_flowers_own_loop_with_our_strategy_gives_the_same_bits(tmp_path):
-    config, rounds = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3), plan_rounds(6, 4)
+    config, rounds = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3), plan_rounds(Quota(6), Quota(4))
     local, states = local_run(config, rounds)
     engine, world = make_engine(tmp_path, config)
     strategy = FedQHD(engine, world.federation, make_server(config, world.members, world.public), rounds)
@@ -106,26 +161,26 @@ def test_a_round_is_one_message_a_client(tmp_path):
     engine, world = make_engine(tmp_path, config)
     introductions = engine.grid.sent
     assert introductions == 3
-    list(run_rounds(engine, world.federation, [1, 1, 1, 1]))
+    list(run_rounds(engine, world.federation, [Quota(1)] * 4))
     assert engine.grid.sent - introductions == 3 * 4 + 3  # and one to install the last teacher
 
 
 def test_some_clients_take_part(tmp_path):
     engine, _ = make_engine(tmp_path, tiny(tmp_path, env=CORRIDOR, clients=3))
-    assert [r.client for r in engine.round(None, 2, [2, 1])] == [1, 2]
-    assert [len(r.episodes) for r in engine.round(None, 1)] == [1, 1, 1]
+    assert [r.client for r in engine.round(None, Quota(2), [2, 1])] == [1, 2]
+    assert [len(r.episodes) for r in engine.round(None, Quota(1))] == [1, 1, 1]
 
 
 def test_a_server_that_forgot_a_round_finds_its_clients_as_they_were_before_it(tmp_path):
     """As after its death: the checkpoint that it goes on from is a round older than its clients."""
     config = tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", clients=3)
     engine, world = make_engine(tmp_path, config)
-    _, teacher = world.federation.aggregate({}, engine.round(None, 3))
+    _, teacher = world.federation.aggregate({}, engine.round(None, Quota(3)))
     forgetful = {**FlowerEngine.state(engine)}
-    first = engine.round(teacher, 3)
+    first = engine.round(teacher, Quota(3))
     FlowerEngine.restore(engine, forgetful)
-    again = engine.round(teacher, 3)
-    onwards = engine.round(teacher, 3)
+    again = engine.round(teacher, Quota(3))
+    onwards = engine.round(teacher, Quota(3))
     for one, other in zip(first, again, strict=True):
         assert one.episodes == other.episodes
         same(one.payload, other.payload)
@@ -228,7 +283,7 @@ FAULTS = {
 def test_a_client_that_fails_is_left_out_by_name_and_reason_and_the_rest_go_on(faulty, caplog, fault):
     engine, federation, server = faulty
     spoil, count, sentence = FAULTS[fault]
-    rounds = run_rounds(engine, federation, [2, 2, 2], server=server)
+    rounds = run_rounds(engine, federation, [Quota(2)] * 3, server=server)
     next(rounds)
     engine.grid.spoil = spoil
     next(rounds)
@@ -242,7 +297,7 @@ def test_a_client_that_fails_is_left_out_by_name_and_reason_and_the_rest_go_on(f
 
 def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty, caplog, monkeypatch):
     engine, federation, server = faulty
-    rounds = run_rounds(engine, federation, [2, 2, 2], server=server)
+    rounds = run_rounds(engine, federation, [Quota(2)] * 3, server=server)
     next(rounds)
     play = LocalClient.play
 
@@ -264,7 +319,7 @@ def test_a_client_that_raises_is_left_out_and_goes_on_from_before_it_did(faulty,
 
 def test_a_client_that_never_answers_is_not_waited_for(faulty, caplog):
     engine, federation, server = faulty
-    rounds = run_rounds(engine, federation, [2, 2, 2, 2], server=server)
+    rounds = run_rounds(engine, federation, [Quota(2)] * 4, server=server)
     next(rounds)
     engine.grid.lost = {2}
     began = monotonic()
@@ -282,7 +337,7 @@ def test_a_client_that_never_answers_is_not_waited_for(faulty, caplog):
 def test_a_client_that_died_and_came_back_under_its_old_name_is_soon_asked_again(faulty, caplog):
     """Nodes with keys keep their names, so what they owed before they died would be waited for for ever."""
     engine, federation, server = faulty
-    rounds = run_rounds(engine, federation, [2, 2, 2, 2], server=server)
+    rounds = run_rounds(engine, federation, [Quota(2)] * 4, server=server)
     next(rounds)
     engine.grid.lost = {2}
     next(rounds)
@@ -340,14 +395,14 @@ def test_below_the_quorum_everyone_is_waited_for_up_to_the_limit(faulty):
     engine.grid.lost = {1, 2}
     engine.patience = Patience(quorum=0.5, grace=0.1, limit=0.6, poll=0.02)
     began = monotonic()
-    assert [r.client for r in engine.round(None, 1)] == [0]
+    assert [r.client for r in engine.round(None, Quota(1))] == [0]
     assert monotonic() - began >= 0.6
     assert server.counts == {"absent/1/silent": 1, "absent/2/silent": 1}
 
 
 def test_a_client_that_comes_back_on_another_node_goes_on_from_its_own_state(faulty):
     engine, federation, server = faulty
-    rounds = run_rounds(engine, federation, [2, 2, 2], server=server)
+    rounds = run_rounds(engine, federation, [Quota(2)] * 3, server=server)
     next(rounds)
     grid = engine.grid
     context = grid.contexts.pop(1001)
@@ -373,13 +428,13 @@ def test_a_node_in_another_world_is_refused_with_both_fingerprints(tmp_path, cap
 
 def test_a_client_may_not_come_back_as_another(faulty, caplog):
     engine, _, _ = faulty
-    engine.round(None, 1)
+    engine.round(None, Quota(1))
     grid, context = engine.grid, engine.grid.contexts.pop(1001)
     grid.contexts[3001] = Context(1, 3001, {"partition-id": 1}, context.state, {})
     first = engine.introductions[1]
     engine.introductions[1] = first._replace(member=first.member._replace(fingerprint="what it was"))
     with pytest.raises(FedQHDError, match="what it was"):
-        engine.round(None, 1)
+        engine.round(None, Quota(1))
 
 
 def test_nobody_takes_the_place_of_a_client_that_is_connected(tmp_path, caplog):
@@ -426,7 +481,7 @@ def test_a_run_that_resumes_does_not_wait_for_a_client_that_is_gone(tmp_path):
     resumed, since = engine([0, 2]), monotonic()
     assert [m.fingerprint for m in resumed.gather(3, 5.0, known)] == [m.fingerprint for m in members]
     assert monotonic() >= since + 0.3
-    assert resumed.orders("train", None, 1).keys() == {0, 2}
+    assert resumed.orders("train", None, Quota(1)).keys() == {0, 2}
     resumed.grid.contexts[2000] = Context(1, 2000, {"partition-id": 1}, RecordDict(), {})
     resumed.update_nodes()
     assert resumed._node.keys() == {0, 1, 2}
@@ -472,7 +527,7 @@ def test_a_coarse_uplink_is_short_on_the_wire(tmp_path, uplink, share):
     def up(uplink):
         engine, _ = make_engine(tmp_path, tiny(tmp_path, env=CORRIDOR, setting="heterogeneous", uplink=uplink))
         before = engine.grid.bytes["up"]
-        engine.round(None, 1)
+        engine.round(None, Quota(1))
         return engine.grid.bytes["up"] - before
 
     numbers = 2 * 40 * 2 * 8
@@ -482,7 +537,7 @@ def test_a_coarse_uplink_is_short_on_the_wire(tmp_path, uplink, share):
 def test_a_code_that_is_none_is_unreadable(faulty):
     engine, _, server = faulty
     engine.grid.spoil = about(coded='{"Q": ["<U8", 1.0]}')
-    assert [r.client for r in engine.round(None, 1)] == [0, 2]
+    assert [r.client for r in engine.round(None, Quota(1))] == [0, 2]
     assert server.counts == {"absent/1/unreadable": 1}
 
 
@@ -508,7 +563,7 @@ def test_behind_a_grid_a_trial_gives_the_same_returns_and_leaves_no_trace(tmp_pa
     local = LocalEngine(clients, world.federation, measure=partial(measure, config, world.scaler))
     engine, _ = make_engine(tmp_path, config)
     for each in (local, engine):
-        (*_, last) = run_rounds(each, world.federation, [2, 2])
+        (*_, last) = run_rounds(each, world.federation, [Quota(2)] * 2)
     before, exchange = [state_of(client) for client in engine.each(lambda c: c)], engine.exchange
     one, other = local.trial(last.teacher, trial), engine.trial(last.teacher, trial)
     same({str(k): v for k, v in one.items()}, {str(k): v for k, v in other.items()})
@@ -520,7 +575,7 @@ def test_behind_a_grid_a_trial_gives_the_same_returns_and_leaves_no_trace(tmp_pa
 
 def test_a_client_that_answers_a_trial_with_nonsense_is_left_out_of_it(tmp_path, monkeypatch, caplog):
     engine, world = make_engine(tmp_path, tiny(tmp_path, env=CORRIDOR, clients=3))
-    (*_, last) = run_rounds(engine, world.federation, [2])
+    (*_, last) = run_rounds(engine, world.federation, [Quota(2)])
     monkeypatch.setattr("fedqhd.engines.flower.client.write_trial", lambda r: write_trial(r[:, :1] if r[0, 0] else r))
     assert set(engine.trial(last.teacher, Trial(3, 5, keep=False))) < {0, 1, 2}
     assert "does not take part: it answered with float64 of shape (1, 1) to 3 episodes" in caplog.text

@@ -12,6 +12,7 @@ from test_flower import Faulty, local_run, make_engine
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Quota
 from fedqhd.engines.flower.grid import Patience
 from fedqhd.federation import plan_rounds, run_rounds
 from fedqhd.runs.build import build, make_server
@@ -40,8 +41,8 @@ def masked_engine(tmp_path, monkeypatch, **settings):
 def test_the_teacher_is_the_mean_to_the_last_level(tmp_path, monkeypatch, settings):
     _, engine, world, server = masked_engine(tmp_path, monkeypatch, **settings)
     plain = tiny(tmp_path / "plain", **{**SECURE, **settings, "secure": "off"})
-    (_, _, due, _), *_ = local_run(plain, plan_rounds(3, 3))[0]
-    (_, replies, teacher, _), *_ = run_rounds(engine, world.federation, plan_rounds(3, 3), server=server)
+    (_, _, due, _), *_ = local_run(plain, plan_rounds(Quota(3), Quota(3)))[0]
+    (_, replies, teacher, _), *_ = run_rounds(engine, world.federation, plan_rounds(Quota(3), Quota(3)), server=server)
     assert len(replies) == 4
     for name in due:
         assert teacher[name].dtype == due[name].dtype
@@ -60,7 +61,7 @@ def test_what_the_server_sees_of_a_client_says_nothing_about_its_values(tmp_path
         return answers
 
     engine.grid.pull_messages = spy
-    next(run_rounds(engine, world.federation, plan_rounds(3, 3), server=server))
+    next(run_rounds(engine, world.federation, plan_rounds(Quota(3), Quota(3)), server=server))
     masked = [a.content for a in seen if Key.MASKED_PARAMETERS in a.content.config_records.get(RECORD_KEY_CONFIGS, {})]
     assert len(masked) == 4
     for content in masked:
@@ -88,10 +89,10 @@ def test_a_client_that_drops_out_behind_its_keys_is_left_out_of_the_mean(tmp_pat
     config, engine, world, server = masked_engine(tmp_path, monkeypatch, setting="heterogeneous")
     engine.patience = Patience(quorum=0.5, grace=0.2, poll=0.02)
     clients, _ = build(config)
-    due = np.mean([c.round(world.federation, None, 3).payload["Q"] for c in clients if c.index != 2], axis=0)
+    due = np.mean([c.round(world.federation, None, Quota(3)).payload["Q"] for c in clients if c.index != 2], axis=0)
 
     drop_out(engine, monkeypatch)
-    _, replies, teacher, _ = next(run_rounds(engine, world.federation, plan_rounds(3, 3), server=server))
+    _, replies, teacher, _ = next(run_rounds(engine, world.federation, plan_rounds(Quota(3), Quota(3)), server=server))
     assert [r.client for r in replies] == [0, 1, 3]
     assert np.abs(teacher["Q"] - due).max() <= STEP * (1 + 1e-3)
     assert "client 2 is left out of this round: it has not answered in time" in caplog.text
@@ -101,13 +102,13 @@ def test_below_the_threshold_nothing_is_unmasked(tmp_path, monkeypatch, caplog):
     _, engine, _, _ = masked_engine(tmp_path, monkeypatch, setting="heterogeneous")
     engine.patience = Patience(quorum=0.25, grace=0.1, limit=0.5, poll=0.02)
     engine.grid.lost = {1, 2, 3}
-    assert engine.round(None, 1) == []
+    assert engine.round(None, Quota(1)) == []
 
 
 def test_a_client_that_was_promised_masks_does_not_answer_in_the_open(tmp_path, monkeypatch, caplog):
     _, engine, _, _ = masked_engine(tmp_path, monkeypatch, setting="heterogeneous")
     engine.secure_range = None
-    assert engine.round(None, 1) == []
+    assert engine.round(None, Quota(1)) == []
     assert "disagree on whether replies are masked" in caplog.text
 
 
@@ -121,11 +122,11 @@ def test_masked_replies_that_cannot_be_added_up_do_not_stop_the_run(tmp_path, mo
         return answer
 
     engine.grid.spoil = other_shape
-    assert engine.round(None, 1) == []
+    assert engine.round(None, Quota(1)) == []
     assert "the masked replies cannot be added up" in caplog.text
     assert server.counts == {f"absent/{i}/masked": 1 for i in range(4)}
     engine.grid.spoil = lambda client, answer: answer
-    assert len(engine.round(None, 1)) == 4
+    assert len(engine.round(None, Quota(1))) == 4
 
 
 @pytest.mark.parametrize("stated", ['{"Q": ["<f8", [1, 1]]}', "{}", "[", "x" * 10**6])
@@ -139,14 +140,14 @@ def test_a_single_client_that_states_other_shapes_does_not_cost_the_round(tmp_pa
         return answer
 
     engine.grid.spoil = other_shapes
-    _, replies, teacher, _ = next(run_rounds(engine, world.federation, [3], server=server))
+    _, replies, teacher, _ = next(run_rounds(engine, world.federation, [Quota(3)], server=server))
     assert {0, 2, 3} <= {r.client for r in replies}
     assert teacher["Q"].shape == (40, 2)
 
 
 def test_values_beyond_the_range_are_refused_and_not_cut(tmp_path, monkeypatch, caplog):
     _, engine, _, _ = masked_engine(tmp_path, monkeypatch, setting="heterogeneous", secure_range=1e-9)
-    assert engine.round(None, 3) == []
+    assert engine.round(None, Quota(3)) == []
     assert "beyond secure_range=1e-09" in caplog.text
 
 
@@ -182,7 +183,7 @@ def test_a_mean_of_two_is_never_unmasked(tmp_path, monkeypatch):
     engine.patience = Patience(quorum=0.5, grace=0.2, poll=0.02)
 
     drop_out(engine, monkeypatch)
-    assert engine.round(None, 2) == []
+    assert engine.round(None, Quota(2)) == []
     assert server.counts["absent/0/masked"] == 1
 
 
@@ -202,6 +203,6 @@ def test_a_server_that_would_unmask_two_is_refused_by_the_clients(tmp_path, monk
 
     refusals = []
     engine.grid.push_messages = greedy
-    assert engine.round(None, 2) == []
+    assert engine.round(None, Quota(2)) == []
     assert len(refusals) == 4
     assert all("the server would unmask the sum of 2 replies" in why for why in refusals)

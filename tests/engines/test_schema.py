@@ -16,6 +16,7 @@ from test_flower import Faulty
 from conftest import tiny
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Quota
 from fedqhd.engines.flower.client import make_client_app
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.grid import InProcessGrid, Patience
@@ -42,7 +43,7 @@ from worlds import CORRIDOR
 
 W = {"W": np.zeros((6, 2), np.float32)}
 TERMS = Terms(True, W)
-ORDER = Order("run", 3, 2, TERMS, {"W": np.ones((6, 2))})
+ORDER = Order("run", 3, Quota(2), TERMS, {"W": np.ones((6, 2))})
 OUTCOME = {"greedy": [1.0], "nominal": [], "updates": 7, "alarms": 0}
 
 
@@ -58,9 +59,13 @@ MESSAGES = {
     "greeting": (lambda: write_greeting({"run": "run", "world": "world"}), read_greeting),
     "introduction": (introduction, read_introduction),
     "order": (lambda: write_order(ORDER, {}), partial(read_order, training=True)),
-    "finish": (lambda: write_order(ORDER._replace(episodes=0), {}), partial(read_order, training=False)),
+    "order of steps": (
+        lambda: write_order(ORDER._replace(quota=Quota(steps=9)), {}),
+        partial(read_order, training=True),
+    ),
+    "finish": (lambda: write_order(ORDER._replace(quota=Quota()), {}), partial(read_order, training=False)),
     "question": (
-        lambda: write_order(ORDER._replace(episodes=0, trial=Trial(3, 0, True)), {}),
+        lambda: write_order(ORDER._replace(quota=Quota(), trial=Trial(3, 0, True)), {}),
         partial(read_order, training=False),
     ),
     "trial": (lambda: write_trial(np.zeros((1, 3))), partial(read_trial, trial=Trial(3, 0, True))),
@@ -94,7 +99,7 @@ def test_a_message_with_a_field_missing_or_too_many_is_refused(name):
             if key == "alarms":  # only learners that undo fits have it
                 continue
             del content[record][key]
-            if name in ("order", "finish", "question") and record == "arrays":
+            if name in ("order", "order of steps", "finish", "question") and record == "arrays":
                 continue  # which arrays a teacher has is for the federation to say
             with pytest.raises((Refused, FedQHDError), match=r"missing|not with returns"):
                 read(content)
@@ -116,7 +121,10 @@ def about(write, **changes):
     [
         ({"run": "../../home"}, "its run is '../../home', but must be a printable text of at most 64 characters"),
         ({"exchange": -1}, "its exchange is -1"),
-        ({"episodes": 0}, "its episodes is 0, but must be a whole number from 1 to"),
+        ({"episodes": 0}, "it asks for 0 episodes and 0 steps, and must ask for one of the two"),
+        ({"steps": 5}, "it asks for 2 episodes and 5 steps, and must ask for one of the two"),
+        ({"episodes": -1}, "its episodes is -1, but must be a whole number from 0 to"),
+        ({"steps": 10**10}, "its steps is 10000000000"),
         ({"episodes": 10**9}, "its episodes is 1000000000"),
         ({"first": 1}, "its first is 1, but must be true or false"),
         ({"terms": "[true, {}, 1]"}, "its terms is"),
@@ -218,7 +226,7 @@ def test_a_single_introduction_that_deviates_is_refused_and_no_reply_of_the_othe
     context.node_id = 3000
     engine.grid.contexts[3000] = context
     server = make_server(c, engine.gather(3, limit=5.0), world.public)
-    replies = server.recorded(0, engine.round(None, 1), 1, 0)
+    replies = server.recorded(0, engine.round(None, Quota(1)), Quota(1), 0)
     valid = server.admit(0, 0, replies, world.federation.expects(None))
     assert [r.client for r in valid] == [0, 1, 2]
     assert [r.weight for r in valid] == [1.0] * 3
@@ -237,10 +245,10 @@ def test_invented_steps_are_refused_where_they_are_the_weight(tmp_path, caplog):
     c = tiny(tmp_path, env=CORRIDOR, clients=3, setting="homogeneous", weights="steps")
     clients, world = build(c)
     server = make_server(c, world.members, world.public)
-    replies = [client.round(world.federation, None, 1) for client in clients]
+    replies = [client.round(world.federation, None, Quota(1)) for client in clients]
     (episode,) = replies[1].episodes
     replies[1] = replies[1]._replace(episodes=(episode._replace(length=21),), steps=21, weight=21.0)
-    assert [r.client for r in server.recorded(0, replies, 1, 0)] == [0, 2]
+    assert [r.client for r in server.recorded(0, replies, Quota(1), 0)] == [0, 2]
     assert "its length is 21, but must be a whole number from 0 to 20" in caplog.text
 
 
@@ -253,12 +261,12 @@ def test_a_bad_order_is_an_error_at_the_client_and_leaves_its_state(tmp_path):
         grid, "run", {}, build(c)[1].public.fingerprint(), on_absent=lambda *why: absent.append(why)
     )  # fmt: skip
     engine.gather(2, 5.0)
-    engine.round(None, 2)
+    engine.round(None, Quota(2))
     for teacher in ({"Q": np.full((40, 2), np.nan)}, {"Q": np.zeros((7, 2))}, {"P": np.zeros((40, 2))}):
-        engine.round(teacher, 2, [0])
+        engine.round(teacher, Quota(2), [0])
     assert [kind for _, kind, _ in absent] == ["raised"] * 3
     sentences = ("its Q is not finite", r"its Q is of shape (7, 2), but (40, 2) is expected", "it lacks Q")
     for (_, _, told), sentence in zip(absent, sentences, strict=True):
         assert "the server's teacher cannot be installed: " + sentence in told
-    (reply,) = engine.round({"Q": np.zeros((40, 2))}, 2, [0])
+    (reply,) = engine.round({"Q": np.zeros((40, 2))}, Quota(2), [0])
     assert reply.episodes[0].episode == 2

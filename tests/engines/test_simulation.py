@@ -52,6 +52,17 @@ def test_the_simulation_gives_the_files_of_one_process(tmp_path, more):
     assert {p.name for p in (tmp_path / "flower").iterdir()} == {p.name for p in (tmp_path / "local").iterdir()}
 
 
+def test_the_simulation_gives_the_files_of_one_process_in_rounds_of_steps(tmp_path):
+    more = ("--clients", "3", "--steps", "200", "--round-steps", "45", "--anchor-source", "teacher")
+    for engine in ("local", "flower"):
+        out = tmp_path / engine
+        assert main([*RUN[:-2], *more, "--callbacks", "evaluate", "--engine", engine, "--out", str(out)]) == 0
+    assert files(tmp_path / "local") == files(tmp_path / "flower")
+    assert outcome(tmp_path / "local") == outcome(tmp_path / "flower")
+    local, flower = (tmp_path / engine / "evaluations.jsonl" for engine in ("local", "flower"))
+    assert local.read_text() == flower.read_text()
+
+
 def test_masked_replies_train_as_open_ones_do(tmp_path):
     more = ("--clients", "3", "--episodes", "6", "--aggregate", "mean")
     assert train(tmp_path / "open", *more, "--engine", "local") == 0

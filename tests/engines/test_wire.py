@@ -15,6 +15,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from conftest import interrupt_after, tiny
+from fedqhd.core.protocols import Quota
 from fedqhd.engines.flower.client import make_client_app
 from fedqhd.engines.flower.grid import InProcessGrid
 from fedqhd.engines.flower.simulation import SimulationEngine
@@ -264,7 +265,7 @@ def test_in_flowers_own_loop_no_client_can_answer_for_another(tmp_path):
     engine = SimulationEngine(
         grid, clients, tmp_path / "nodes", "run", world.public.fingerprint(), on_absent=server.record_absence
     )
-    result = FedQHD(engine, world.federation, server, [1, 1]).start(grid, ArrayRecord(), num_rounds=2)
+    result = FedQHD(engine, world.federation, server, [Quota(1)] * 2).start(grid, ArrayRecord(), num_rounds=2)
     assert np.abs(result.arrays["W"].numpy()).max() < 100
     assert server.used_weights.keys() == {0, 1}
     assert server.counts == {"absent/2/unreadable": 2}

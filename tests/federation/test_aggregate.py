@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Expected, Reply
+from fedqhd.core.protocols import Episode, Expected, Quota, Reply
 from fedqhd.federation import ATTACKS, FIXED, RULES, Attacked, Server, rule_of, weighted_mean
 from fedqhd.federation.location import geometric_median, multi_krum, near_the_centre, trimmed_mean, weiszfeld
 from fedqhd.federation.wrappers.attacks import LITTLE, Scene
@@ -125,10 +125,10 @@ def test_whom_to_believe_does_not_depend_on_how_large_the_lie_is(rng, rule, size
 
 def falsified(attack, values, liars, teacher=None):
     class Honest:
-        def round(self, teacher, episodes, clients=None):
+        def round(self, teacher, quota, clients=None):
             return replies_of(values)
 
-    return Attacked(Honest(), attack, liars, seed=0).round(teacher, 1)
+    return Attacked(Honest(), attack, liars, seed=0).round(teacher, Quota(1))
 
 
 LOUD = ("sign-flip", "scaled", "noise", "constant")

@@ -8,7 +8,7 @@ import pytest
 from conftest import DENSE, by_hand
 from fedqhd.agents import ReplayQHD
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Reply
+from fedqhd.core.protocols import Episode, Quota, Reply
 from fedqhd.encoders import ENCODERS, RandomFourier
 from fedqhd.federation import (
     RULES,
@@ -37,7 +37,7 @@ class Site:
     """A client of which only the agent and the states it met matter here."""
 
     def __init__(self, index, agent, states=None):
-        self.index, self.agent, self.states, self.episodes = index, agent, states, 0
+        self.index, self.agent, self.states, self.episodes, self.open_steps = index, agent, states, 0, 0
 
     def visited(self, k):
         return self.states[:k]
@@ -188,6 +188,23 @@ def test_anchors_that_follow_the_teacher_are_compiled_where_they_were_asked_for(
             np.testing.assert_array_equal(p.agent.W, s.agent.W)
 
 
+def test_rollouts_differ_in_rounds_of_steps_in_which_no_episode_ends():
+    """The number that seeds a rollout is that of the episodes played or, if none ended, one more than the last time."""
+    here, asked = np.zeros((2, 4)), []
+
+    def rollout(anchors, Q, episodes):
+        asked.append(episodes)
+        return anchors
+
+    federation = TeacherAnchors(AnchorCompile(here), rollout)
+    state = federation.start()
+    for ended in ((), (), (0, 1), (), (2,)):
+        records = tuple(Episode(0, k, 0.0, 1, 1.0) for k in ended)
+        reply = Reply(0, {"Q": np.zeros((2, 2))}, 1.0, 9, records, "", {})
+        state, _ = federation.aggregate(state, [reply])
+    assert asked == [1, 2, 2, 3, 3]
+
+
 def make_federations(rng):
     """One of each kind, of three clients with values at 40 anchors or with weights of one shape."""
     anchors = rng.normal(size=(40, 4)).astype(np.float32)
@@ -277,9 +294,11 @@ def test_what_cannot_be_averaged_is_refused(values, weights, says):
 
 
 def test_plan_rounds():
-    assert plan_rounds(600, 50) == [50] * 12
-    assert plan_rounds(7, 3) == [3, 3, 1]
-    assert plan_rounds(2, 5) == [2]
+    assert plan_rounds(Quota(600), Quota(50)) == [Quota(50)] * 12
+    assert plan_rounds(Quota(7), Quota(3)) == [Quota(3), Quota(3), Quota(1)]
+    assert plan_rounds(Quota(2), Quota(5)) == [Quota(2)]
+    assert plan_rounds(Quota(steps=7), Quota(steps=3)) == [Quota(steps=3), Quota(steps=3), Quota(steps=1)]
+    assert plan_rounds(Quota(steps=6), Quota(steps=3)) == [Quota(steps=3)] * 2
 
 
 def test_the_loop_hands_each_teacher_to_the_next_round():
@@ -287,8 +306,8 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
         def __init__(self):
             self.seen = []
 
-        def round(self, teacher, episodes, clients):
-            self.seen.append((None if teacher is None else int(teacher["Q"][0, 0]), episodes))
+        def round(self, teacher, quota, clients):
+            self.seen.append((None if teacher is None else int(teacher["Q"][0, 0]), quota.episodes))
             return [Reply(0, {"Q": np.array([[float(len(self.seen))]])}, 1.0, 1, (), "", {})]
 
         def finish(self, teacher):
@@ -297,7 +316,7 @@ def test_the_loop_hands_each_teacher_to_the_next_round():
         def close(self): ...
 
     engine = Recorder()
-    rounds = list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [5, 5, 2]))
+    rounds = list(run_rounds(engine, AnchorCompile(np.zeros((1, 1))), [Quota(5), Quota(5), Quota(2)]))
     assert [r.k for r in rounds] == [0, 1, 2]
     assert engine.seen == [(None, 5), (1, 5), (2, 2), ("finish", 3)]
 
@@ -317,7 +336,7 @@ class Echo:
     def __init__(self, k=0):
         self.k = k
 
-    def round(self, teacher, episodes, clients):
+    def round(self, teacher, quota, clients):
         self.k += 1
         return [
             Reply(0, {"Q": np.array([[self.k + (0.0 if teacher is None else teacher["Q"][0, 0])]])}, 1.0, 1, (), "", {})
@@ -329,12 +348,12 @@ class Echo:
 def test_what_the_server_remembers_is_handed_from_round_to_round():
     """By hand: values 1, then 2 + 2, ...; a run that goes on with the state gives what one without a break gives."""
     federation = Momentum(np.zeros((1, 1)))
-    whole = list(run_rounds(Echo(), federation, [1] * 4))
+    whole = list(run_rounds(Echo(), federation, [Quota(1)] * 4))
     assert [float(r.teacher["Q"][0, 0]) for r in whole[:2]] == [1 + 1, 4 + (0.5 + 4)]
     second = whole[1]
-    rest = list(run_rounds(Echo(2), federation, [1] * 4, 2, second.teacher, state=second.state))
+    rest = list(run_rounds(Echo(2), federation, [Quota(1)] * 4, 2, second.teacher, state=second.state))
     assert [r.teacher["Q"] for r in rest] == [r.teacher["Q"] for r in whole[2:]]
-    forgotten = list(run_rounds(Echo(2), federation, [1] * 4, 2, second.teacher))
+    forgotten = list(run_rounds(Echo(2), federation, [Quota(1)] * 4, 2, second.teacher))
     assert forgotten[0].teacher["Q"] != whole[2].teacher["Q"]
 
 

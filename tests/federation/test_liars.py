@@ -10,7 +10,7 @@ from test_aggregate import honest, replies_of
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Expected
+from fedqhd.core.protocols import Expected, Quota
 from fedqhd.envs.public import make_public
 from fedqhd.federation import (
     ADAPTIVE,
@@ -112,10 +112,10 @@ def test_a_weight_is_claimed_where_it_can_be_and_the_server_cannot_tell(rng):
     values = honest(rng)
 
     class Honest:
-        def round(self, teacher, episodes, clients=None):
+        def round(self, teacher, quota, clients=None):
             return [r._replace(weight=70.0, steps=70) for r in replies_of(values)]
 
-    false, true = Attacked(Honest(), "claimed-weight", [0], seed=0).round(None, 1)[:2]
+    false, true = Attacked(Honest(), "claimed-weight", [0], seed=0).round(None, Quota(1))[:2]
     assert (false.weight, false.steps, true.weight) == (CLAIM * 70, CLAIM * 70, 70)
     check_reply(false, [Participant("", None)], VOTES, 1e9)
     own = rng.normal(size=(5, 2)) ** 2
@@ -128,15 +128,15 @@ def test_an_attack_that_needs_the_rule_is_told_its_verdict(rng):
     values = honest(rng)
 
     class Honest:
-        def round(self, teacher, episodes, clients=None):
+        def round(self, teacher, quota, clients=None):
             return replies_of(values)
 
     rule = rule_of("auto")
     liars = Attacked(Honest(), "limit", [1, 3], 0, lambda replies, teacher: rule.accepted(replies, VOTES))
-    replies = liars.round(None, 1)
+    replies = liars.round(None, Quota(1))
     assert all(rule.accepted(replies, VOTES)[i] for i in (1, 3))
     np.testing.assert_array_equal(replies[1].payload["Q"], replies[3].payload["Q"])
-    loud = Attacked(Honest(), "limit", [1, 3], 0).round(None, 1)  # a rule that accepts everything
+    loud = Attacked(Honest(), "limit", [1, 3], 0).round(None, Quota(1))  # a rule that accepts everything
     assert not rule.accepted(loud, VOTES)[1]
 
 

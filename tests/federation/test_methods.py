@@ -18,11 +18,12 @@ from fedqhd.agents.learners.dqn import DQN, DQNSettings, layers_of
 from fedqhd.agents.model import MLP
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.length import planned
 from fedqhd.core.protocols import Episode, Reply, Transition
 from fedqhd.encoders import RandomFourier
 from fedqhd.engines import LocalEngine
 from fedqhd.envs.make import make_env
-from fedqhd.federation import ParameterAverage, ThroughAnchors, plan_rounds, run_rounds
+from fedqhd.federation import ParameterAverage, ThroughAnchors, run_rounds
 from fedqhd.federation.methods.distilled_feddqn import Distilled
 from fedqhd.federation.methods.truncated_fedavg_qhd import Truncated
 from fedqhd.runs.build import build
@@ -47,7 +48,7 @@ def agents_after(config):
         run_rounds(
             LocalEngine(clients, world.federation),
             world.federation,
-            plan_rounds(config.episodes, config.round_episodes),
+            planned(config),
         )
     )
     return [c.agent for c in clients]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conftest import tiny
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Transition
+from fedqhd.core.protocols import Quota, Transition
 from fedqhd.federation import unwrapped
 from fedqhd.federation.wrappers.accountant import delta_of, epsilon_of
 from fedqhd.federation.wrappers.privacy import Privacy, privatised
@@ -88,19 +88,21 @@ def test_noise_has_the_size_that_the_accountant_counts_on(dtype):
 def test_noise_differs_by_client_and_round_and_is_nobodys_to_repeat_without_a_seed():
     report = {"Q": np.zeros(5)}
 
-    def sent(seed, client, episodes):
-        return privatised(report, report, Privacy(1.0, 1.0, seed), client, episodes)["Q"].tolist()
+    def sent(seed, client, episodes, open_steps=0):
+        return privatised(report, report, Privacy(1.0, 1.0, seed), client, episodes, open_steps)["Q"].tolist()
 
     assert sent(0, 0, 4) == sent(0, 0, 4)
     assert len({str(sent(*which)) for which in ((0, 0, 4), (1, 0, 4), (0, 1, 4), (0, 0, 8), (None, 0, 4))}) == 5
     assert sent(None, 0, 4) != sent(None, 0, 4)
+    # Rounds of steps in which no episode ends may not send the same noise twice: it would cancel out.
+    assert len({str(sent(0, 0, 4, open_steps)) for open_steps in (0, 30, 60, 90)}) == 4
 
 
 def test_a_run_sends_clipped_noise_and_says_what_it_is_worth(tmp_path, capsys):
     config = tiny(tmp_path, **DP, episodes=6, round_episodes=2)
     clients, world = build(config)
     teacher = {"Q": np.zeros((len(world.public.anchors), world.public.actions))}
-    reply = clients[0].round(world.federation, teacher, 2)
+    reply = clients[0].round(world.federation, teacher, Quota(2))
     honest = unwrapped(world.federation).report(clients[0], teacher)["Q"]
     assert not np.allclose(reply.payload["Q"], honest)
     summary = train(config)

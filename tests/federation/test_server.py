@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from conftest import tiny
 from fedqhd.agents.client import SPLIT
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Expected, Reply
+from fedqhd.core.protocols import Episode, Expected, Quota, Reply
 from fedqhd.federation import AnchorCompile, ParameterAverage, Participant, Server, run_rounds
 from fedqhd.federation.method import method_of
 from fedqhd.federation.terms import misfits
@@ -241,7 +241,7 @@ class Sites:
     def __init__(self, N, bad=()):
         self.N, self.bad, self.rounds = N, bad, []
 
-    def round(self, teacher, episodes, clients=None):
+    def round(self, teacher, quota, clients=None):
         k = len(self.rounds)
         who = list(range(self.N)) if clients is None else clients
         self.rounds.append((who, teacher))
@@ -268,7 +268,7 @@ def test_a_late_reply_counts_a_round_later_with_less_weight():
     """By hand: what is late in a round is missing there, and joins the next with half the weight."""
     server = Server([Participant("")] * 4, late=0.4, late_weight=0.5, seed=5)
     engine = Sites(4)
-    made = teachers(engine, server, [1] * 6)
+    made = teachers(engine, server, [Quota(1)] * 6)
     late_before, saw_late = [], 0
     for k, (who, _) in enumerate(engine.rounds):
         assert not set(who) & set(late_before)  # who is underway is not invited
@@ -285,7 +285,7 @@ def test_a_late_reply_counts_a_round_later_with_less_weight():
 def test_a_late_reply_can_be_dropped():
     plain = Server([Participant("")] * 8, late=0.2, late_weight=0.0, seed=5)
     engine = Sites(8)
-    made = teachers(engine, plain, [1] * 6)
+    made = teachers(engine, plain, [Quota(1)] * 6)
     for k, (who, _) in enumerate(engine.rounds):
         underway = plain._draw("late", k, 0).random(len(who)) < 0.2
         in_time = [i + 10.0 * k for i, late in zip(who, underway, strict=True) if not late]
@@ -295,7 +295,7 @@ def test_a_late_reply_can_be_dropped():
 def test_when_all_are_late_their_replies_are_waited_for():
     server = Server([Participant("")] * 2, late=1.0, attempts=2)
     engine = Sites(2)
-    assert teachers(engine, server, [1]) == [0.5]
+    assert teachers(engine, server, [Quota(1)]) == [0.5]
     assert [who for who, _ in engine.rounds] == [[0, 1], []]
 
 
@@ -303,16 +303,16 @@ def test_too_few_valid_replies_end_the_run():
     """Never an average of nothing: with one attempt the run stops, and says how many counted."""
     engine = Sites(3, bad={(1, 0), (1, 2)})
     with pytest.raises(FedQHDError, match=r"round 1: 1 of 3 replies count, but min_clients=2 are needed"):
-        teachers(engine, Server([Participant("")] * 3, min_clients=2), [1] * 3)
+        teachers(engine, Server([Participant("")] * 3, min_clients=2), [Quota(1)] * 3)
     everyone = Sites(3, bad={(0, 0), (0, 1), (0, 2)})
     with pytest.raises(FedQHDError, match=r"round 0: 0 of 3 replies count"):
-        teachers(everyone, Server([Participant("")] * 3), [1] * 3)
+        teachers(everyone, Server([Participant("")] * 3), [Quota(1)] * 3)
 
 
 def test_too_few_valid_replies_repeat_the_round_with_the_same_teacher():
     engine = Sites(3, bad={(1, 0), (1, 2)})
     server = Server([Participant("")] * 3, min_clients=2, attempts=3)
-    played = [len(replies) for _, replies, _, _ in rounds_of(engine, server, [1] * 3)]
+    played = [len(replies) for _, replies, _, _ in rounds_of(engine, server, [Quota(1)] * 3)]
     assert played == [3, 6, 3]  # all that was played is told, also in vain
     assert [None if t is None else float(t["Q"][0, 0]) for _, t in engine.rounds] == [None, 1.0, 1.0, 21.0]
     assert server.counts["repeated"] == 1
@@ -320,7 +320,7 @@ def test_too_few_valid_replies_repeat_the_round_with_the_same_teacher():
 
 def test_the_state_of_a_server_survives_a_file():
     server = Server([Participant("")] * 4, late=0.5, seed=5, participation=0.75)
-    rounds_of(Sites(4), server, [1] * 3)
+    rounds_of(Sites(4), server, [Quota(1)] * 3)
     assert server.pending
     arrays, note = server.state()
     again = Server([Participant("")] * 4, late=0.5, seed=5, participation=0.75)
@@ -411,7 +411,7 @@ BAD_RECORDS = {
 def test_a_record_of_what_a_client_was_not_asked_for_leaves_no_trace(name):
     reply, kind = BAD_RECORDS[name]
     server = Server(MEMBERS)
-    assert server.recorded(1, [reply], 2, 2) == []
+    assert server.recorded(1, [reply], Quota(2), 2) == []
     assert list(server.counts) == [f"refused/{reply.client!r:.20}/{kind}"]
 
 
@@ -419,24 +419,24 @@ def test_a_record_of_what_a_client_was_asked_for_is_stored():
     """Negative control; a client that missed rounds is behind, and an oracle plays each episode in all environments."""
     server = Server(MEMBERS)
     behind = played(episodes=tuple(Episode(1, k, 1.0, 6, 0.5) for k in (0, 1)))
-    assert len(server.recorded(1, [played(), behind], 2, 2)) == 2
+    assert len(server.recorded(1, [played(), behind], Quota(2), 2)) == 2
     sites = tuple(Episode(site, k, 1.0, 3, 0.5) for k in (2, 3) for site in (0, 1))
     oracle = played(client=0, episodes=sites)
-    assert len(Server(MEMBERS, sites=2).recorded(1, [oracle], 2, 2)) == 1
+    assert len(Server(MEMBERS, sites=2).recorded(1, [oracle], Quota(2), 2)) == 1
     assert not server.counts
 
 
 class Forger(Sites):
     """Client 1 records an episode of client 0 that is yet to come."""
 
-    def round(self, teacher, episodes, clients=None):
-        replies = super().round(teacher, episodes, clients)
+    def round(self, teacher, quota, clients=None):
+        replies = super().round(teacher, quota, clients)
         return [r._replace(episodes=(Episode(0, 10**12, 9e9, 1, 1.0),)) if r.client == 1 else r for r in replies]
 
 
 def test_on_every_engine_a_forged_record_is_not_among_the_replies_of_a_round():
     server = Server([Participant("")] * 3)
-    for _, replies, teacher, _ in rounds_of(Forger(3), server, [1] * 3):
+    for _, replies, teacher, _ in rounds_of(Forger(3), server, [Quota(1)] * 3):
         assert [r.client for r in replies] == [0, 2]
         assert teacher["Q"][0, 0] % 10 == 1.0
     assert dict(server.counts) == {"refused/1/episodes": 3}
@@ -477,6 +477,6 @@ def test_numbers_of_numpy_from_an_agent_of_the_user_are_recorded_as_plain_ones(t
     c = tiny(tmp_path, learner="online")
     clients, world = build(c)
     clients[0].agent.epsilon = np.float32(0.5)
-    reply = clients[0].round(world.federation, None, 2)
+    reply = clients[0].round(world.federation, None, Quota(2))
     assert [type(x) for x in reply.episodes[0]] == [int, int, float, int, float]
-    assert len(make_server(c, world.members, world.public).recorded(0, [reply], 2, 0)) == 1
+    assert len(make_server(c, world.members, world.public).recorded(0, [reply], Quota(2), 0)) == 1

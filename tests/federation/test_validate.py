@@ -10,7 +10,7 @@ import pytest
 
 from fedqhd.agents.client import SPLIT
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Episode, Expected, Reply
+from fedqhd.core.protocols import Episode, Expected, Quota, Reply
 from fedqhd.federation import AnchorCompile, Participant, Terms
 from fedqhd.federation.asked import Asked, check_record
 from fedqhd.federation.terms import misfits, outvoted, shapes
@@ -149,7 +149,7 @@ def test_a_teacher_that_cannot_be_installed_is_refused_with_this_sentence():
 
 SECONDS = dict.fromkeys(SPLIT, 0.5)
 RECORDED = Reply(3, {}, 1.0, 9, (Episode(3, 4, 1.0, 5, 0.5), Episode(3, 5, 1.0, 4, 0.4)), "a", SECONDS)
-ASKED = Asked(3, 2, 4)
+ASKED = Asked(3, Quota(2), 4)
 
 
 def test_a_record_of_what_was_asked_for_is_accepted():
@@ -157,7 +157,7 @@ def test_a_record_of_what_was_asked_for_is_accepted():
     check_record(RECORDED, ASKED._replace(longest=5, before=4))
     pooled = tuple(Episode(3 + site, k, 0.0, 1, 1.0) for k in (0, 1) for site in (0, 1))
     check_record(RECORDED._replace(episodes=pooled, steps=4), ASKED._replace(sites=2, before=0))
-    check_record(RECORDED._replace(episodes=(), steps=0), ASKED._replace(episodes=0, before=0))
+    check_record(RECORDED._replace(episodes=(), steps=0), ASKED._replace(quota=Quota(), before=0))
 
 
 @pytest.mark.parametrize(
@@ -204,6 +204,81 @@ def test_an_episode_is_refused_with_this_sentence(changes, sentence):
     forged = RECORDED._replace(episodes=(first, second._replace(**changes)))
     told = refusal(check_record, forged, ASKED._replace(longest=9))
     assert told == ("episodes", f"in the record of an episode, {sentence}")
+
+
+BY_STEPS = Asked(3, Quota(steps=100), 300, longest=200)
+"""A round of 100 steps after at most 300 steps."""
+
+
+def of_steps(*lengths, first=7, steps=100, client=3):
+    records = tuple(Episode(client, first + k, 1.0, length, 0.5) for k, length in enumerate(lengths))
+    return RECORDED._replace(episodes=records, steps=steps)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        (),  # one episode is open all the time
+        (200,),  # the first one began before the round
+        (1,),  # and another one is open for the rest of it
+        (150, 99),  # the first one ended with the first step
+        (40, 60),
+        (1,) * 100,
+    ],
+)
+def test_a_record_of_a_round_of_steps_is_accepted(lengths):
+    check_record(of_steps(*lengths), BY_STEPS)
+
+
+def test_a_record_of_a_round_of_steps_may_overshoot_by_an_action():
+    repeated = BY_STEPS._replace(repeat=4)
+    for steps in (100, 103):
+        check_record(of_steps(40, steps=steps), repeated)
+    for steps in (99, 104):
+        assert refusal(check_record, of_steps(40, steps=steps), repeated)[0] == "steps"
+
+
+def test_the_environments_of_an_oracle_take_turns_in_rounds_of_steps_too():
+    """The round began in the second environment of episode 4, and takes 100 steps for each of the two."""
+    turns = ((4, 4), (3, 5), (4, 5), (3, 6))
+    records = tuple(Episode(client, k, 1.0, 40, 0.5) for client, k in turns)
+    pooled = BY_STEPS._replace(sites=2)
+    check_record(of_steps(steps=200)._replace(episodes=records), pooled)
+    skipped = (records[0], *records[2:])
+    assert refusal(check_record, of_steps(steps=200)._replace(episodes=skipped), pooled)[0] == "episodes"
+
+
+@pytest.mark.parametrize(
+    ("forged", "kind", "sentence"),
+    [
+        (of_steps(40, steps=99), "steps", "it counts 99 steps, but was asked for 100"),
+        (of_steps(40, steps=101), "steps", "it counts 101 steps, but was asked for 100"),
+        (of_steps(40, steps=100.0), "steps", "it counts 100.0 steps, but was asked for 100"),
+        (of_steps(40, steps=None), "steps", "it counts None steps, but was asked for 100"),
+        (of_steps(40, 100), "steps", "its 2 episodes of 140 steps in all do not fit into a round of 100 steps"),
+        (of_steps(1, 50, 50), "steps", "its 3 episodes of 101 steps in all do not fit into a round of 100 steps"),
+        (of_steps(*[1] * 101), "episodes", "it has records of 101 episodes, but at most 100 end in 100 steps"),
+        (of_steps(0), "episodes",
+         "in the record of an episode, its length is 0, but must be a whole number from 1 to 200"),
+        (of_steps(201), "episodes",
+         "in the record of an episode, its length is 201, but must be a whole number from 1 to 200"),
+        (of_steps(40, first=301), "episodes",
+         "its episodes are not 1 in a row, of which the first is at most 300"),
+        (of_steps(40, first=400), "episodes",
+         "in the record of an episode, its episode is 400, but must be a whole number from 0 to 399"),
+        (of_steps(40, client=2), "episodes",
+         "in the record of an episode, its client is 2, but must be a whole number from 3 to 3"),
+    ],
+)  # fmt: skip
+def test_a_record_of_a_round_of_steps_is_refused_with_this_sentence(forged, kind, sentence):
+    assert refusal(check_record, forged, BY_STEPS) == (kind, sentence)
+
+
+def test_no_episode_is_longer_than_all_steps_so_far_or_open_for_longer_than_one_can_be():
+    check_record(of_steps(160), BY_STEPS._replace(before=60))
+    assert refusal(check_record, of_steps(161), BY_STEPS._replace(before=60))[0] == "steps"
+    check_record(of_steps(), BY_STEPS._replace(longest=101))
+    assert refusal(check_record, of_steps(), BY_STEPS._replace(longest=100))[0] == "steps"
 
 
 def member(fingerprint="a", shape=(4, 2), name="W", dtype=np.float32):

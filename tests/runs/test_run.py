@@ -14,6 +14,7 @@ import pytest
 from conftest import TESTS, same, tiny
 from fedqhd.agents.policy import load_policy
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.protocols import Quota
 from fedqhd.encoders.settings import encoder_of
 from fedqhd.engines import LocalEngine
 from fedqhd.federation import plan_rounds, run_rounds
@@ -60,10 +61,10 @@ def test_one_client_is_no_federation(tmp_path, setting, learner):
     """N=1: the federated run equals the client left alone, to the bit."""
     config = tiny(tmp_path, clients=1, setting=setting, learner=learner)
     (federated,), world = build(config)
-    list(run_rounds(LocalEngine([federated], world.federation), world.federation, plan_rounds(6, 4)))
+    list(run_rounds(LocalEngine([federated], world.federation), world.federation, plan_rounds(Quota(6), Quota(4))))
     (alone,), _ = build(config)
     for episodes in (4, 2):
-        alone.play(episodes)
+        alone.play(Quota(episodes))
         alone.agent.sync_target()
     assert np.any(alone.agent.W)
     np.testing.assert_array_equal(federated.agent.W, alone.agent.W)

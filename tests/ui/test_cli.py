@@ -107,6 +107,46 @@ def test_settings_that_do_not_concern_a_method_are_named(tmp_path):
     assert done.stderr.count("sigma do nothing for method=fedavg-dqn") == 1
 
 
+BY_STEPS = [
+    "train", "--env", "MountainCar-v0", "--learner", "online", "--clients", 2, "--dims", 64, "--eval-episodes", 1
+]  # fmt: skip
+
+
+def test_a_run_by_steps_says_how_far_it_is_and_goes_on(tmp_path):
+    out = tmp_path / "x"
+    done = fedqhd(*BY_STEPS, "--steps", 500, "--round-steps", 150, "--out", out)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "2 clients, 500 steps in 4 rounds" in lines[0]
+    rounds = [line for line in lines if line.startswith("round ")]
+    assert [line.split("  returns")[0] for line in rounds] == [
+        "round 1/4  steps 150/500  episodes 0", "round 2/4  steps 300/500  episodes 1",
+        "round 3/4  steps 450/500  episodes 2", "round 4/4  steps 500/500  episodes 2",
+    ]  # fmt: skip
+    assert "return, last 2 episodes" in done.stdout
+    assert "1,000 steps in" in done.stdout
+    done = fedqhd("train", "--extend", 100, "--out", out)
+    assert "round 4/4  steps 600/600  episodes 3" in done.stdout, done.stderr
+    assert json.loads((out / "summary.json").read_text())["steps"] == 600
+    assert fedqhd("compare", out).returncode == 0
+
+
+def test_a_run_in_which_no_episode_ended_is_shown_and_not_compared(tmp_path):
+    done = fedqhd(*BY_STEPS, "--steps", 50, "--round-steps", 30, "--out", tmp_path / "x")
+    assert done.returncode == 0, done.stderr
+    assert "returns – –  epsilon –" in done.stdout
+    assert "nan" not in done.stdout
+    done = fedqhd("compare", tmp_path / "x")
+    assert done.returncode == 2
+    assert "no episode ended, so there are no returns to compare" in done.stderr
+
+
+def test_studies_count_episodes(tmp_path):
+    done = fedqhd("reproduce", "main", "--set", "steps=100", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "set='steps=100' is not possible: studies count episodes" in done.stderr
+
+
 def test_mixed_clients_in_worlds_that_differ(tmp_path):
     mixed = ["--agents", "qhd", "dqn:16", "--dynamics", "length=0.3:1", "gravity=8:12", "--learning-starts", 30]
     done = fedqhd(

@@ -153,6 +153,13 @@ def ticks(page, name, axis):
 HOSTILE = "</script><img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
 
 
+def test_a_run_by_steps_is_shown_with_its_rounds(tmp_path):
+    train(tiny(tmp_path, **SETTINGS, steps=200, round_steps=60))
+    watched = Watched(tmp_path)
+    assert watched.about()["rounds"] == 4
+    assert len(watched.data(0, 0)["rounds"]) == 4
+
+
 def test_hostile_names_are_shown_and_not_run(cut, browser, monkeypatch):
     folder, _ = cut
     watched = Watched(folder)

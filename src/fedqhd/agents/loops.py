@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fedqhd import kernels
+from fedqhd.agents.ongoing import Ongoing
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.protocols import Agent, Array, Transition
 from fedqhd.envs.adapt import Env
 from fedqhd.envs.compiled import NotCompiled, Twin
+from fedqhd.envs.make import repeat_of
 from fedqhd.envs.scaling import StateScaler
 
 SPLIT = ("environment", "acting", "learning", "federation", "episodes")
@@ -24,15 +26,8 @@ Visit = Callable[[Array], None]
 """Called with each scaled state in which an action was taken."""
 
 
-class Played(NamedTuple):
-    """What an episode came to."""
-
-    ret: float
-    """The sum of its rewards."""
-    length: int
-    """Its length in steps of the environment."""
-    seconds: dict[str, float]
-    """The time spent by activity."""
+Played = tuple[bool, dict[str, float]]
+"""Whether an episode ended, and the time spent by activity."""
 
 
 def check_reward(r: float, length: int) -> None:
@@ -41,22 +36,38 @@ def check_reward(r: float, length: int) -> None:
         raise FedQHDError(f"step {length} of the environment returned the reward {r}: it must be finite")
 
 
+def check_count(steps: int, repeat: int) -> None:
+    """Raise FedQHDError unless an environment counts as many steps for an action as a round of steps can rely on."""
+    if not 1 <= steps <= repeat:
+        raise FedQHDError(
+            f"the environment counts {steps} steps for one action (env_steps), but in rounds of steps it must be "
+            f"{'1' if repeat == 1 else f'1 to {repeat}'}: give episodes and round_episodes instead"
+        )
+
+
 def play_in_python(
-    agent: Agent, env: Env, state: Array, scaler: StateScaler, gamma: float, visit: Visit | None
+    agent: Agent,
+    env: Env,
+    episode: Ongoing,
+    scaler: StateScaler,
+    gamma: float,
+    visit: Visit | None,
+    until: int | None = None,
 ) -> Played:
-    """Play an episode that has been reset to a raw state, one step after the other.
+    """Play an episode that has begun, one step after the other, to its end or until it has had a number of steps.
 
     Args:
         agent: The agent that acts and learns.
         env: The environment.
-        state: Its state.
+        episode: The episode, which is brought up to date.
         scaler: The scaling of states.
         gamma: The discount factor.
         visit: Called with each state in which an action was taken.
+        until: The length at which to interrupt the episode, whose actions are then kept; None plays to its end.
     """
-    environment = acting = learning = total = 0.0
-    length, done, s = 0, False, scaler(state)
-    while not done:
+    environment = acting = learning = 0.0
+    total, length, done, s = episode.ret, episode.length, False, episode.s
+    while not done and (until is None or length < until):
         start = perf_counter()
         a = agent.act(s)
         acted = perf_counter()
@@ -75,29 +86,37 @@ def play_in_python(
         learning += learned - stepped
         total += r
         # An environment of the user may count in numbers of numpy, which files cannot hold.
-        length += int(info.get("env_steps", 1))
+        steps = int(info.get("env_steps", 1))
+        if until is not None:
+            check_count(steps, repeat_of(env))
+            episode.actions.append(np.copy(a))  # an agent may use the memory of a vector again
+        length += steps
         done = terminated or truncated
         s = s_next
-    return Played(total, length, {"environment": environment, "acting": acting, "learning": learning})
+    episode.s, episode.ret, episode.length = s, total, length
+    return done, {"environment": environment, "acting": acting, "learning": learning}
 
 
 def play_in_kernel(
-    agent: Any, twin: Twin, state: Array, scaler: StateScaler, gamma: float, visit: Visit | None
+    agent: Any, twin: Twin, episode: Ongoing, gamma: float, visit: Visit | None, until: int | None = None
 ) -> Played:
     """Play an episode in a kernel, at most `kernels.MANY` actions at a time; the arguments are those of the other loop.
 
-    The environment of `twin` must have been reset.
+    The environment of `twin` is in the state of the episode, and it is again if the episode is interrupted.
     """
     start = perf_counter()
-    world, z = twin.world(), scaler(state)
+    world, z = twin.world(), episode.s
     z_next = np.empty_like(z)
     visited = np.empty((kernels.MANY if visit else 0, len(z)), np.float32)
-    status, length, total = kernels.PLAYING, 0, 0.0
-    while status == kernels.PLAYING:
+    taken = np.empty(0 if until is None else kernels.MANY, np.int64)
+    stop = kernels.NEVER if until is None else until
+    status, length, total = kernels.PLAYING, episode.length, episode.ret
+    while status == kernels.PLAYING and length < stop:
         record = agent.in_kernel()
         status, actions, length, total, a, r, delta = kernels.play(
-            world, record, agent.epsilon, gamma, z, z_next, visited, kernels.MANY, length, total
+            world, record, agent.epsilon, gamma, z, z_next, visited, taken, kernels.MANY, stop, length, total
         )
+        episode.actions += taken[:actions].tolist()
         agent.played(record, actions, z)
         if visit:
             for s in visited[:actions]:
@@ -106,17 +125,20 @@ def play_in_kernel(
             check_reward(r, length)
         elif status in (kernels.BAD_ACTION, kernels.BAD_STEP):
             agent.failed(status == kernels.BAD_ACTION, z, a, r, delta)
-    return Played(total, length, {"episodes": perf_counter() - start})
+    episode.ret, episode.length = total, length
+    if status == kernels.PLAYING:
+        twin.keep(world)
+    return status == kernels.ENDED, {"episodes": perf_counter() - start}
 
 
 def greedy_in_kernel(model: Any, twin: Twin, z: Array) -> float:
     """Play a greedy episode from the scaled state z in a kernel and return its return."""
     world, record = twin.world(), model.in_kernel()
-    z_next, nowhere = np.empty_like(z), np.empty((0, len(z)), np.float32)
+    z_next, nowhere, untaken = np.empty_like(z), np.empty((0, len(z)), np.float32), np.empty(0, np.int64)
     status, length, total = kernels.PLAYING, 0, 0.0
     while status == kernels.PLAYING:
         status, _, length, total, _, r, _ = kernels.play(
-            world, record, 0.0, 0.0, z, z_next, nowhere, kernels.MANY, length, total
+            world, record, 0.0, 0.0, z, z_next, nowhere, untaken, kernels.MANY, kernels.NEVER, length, total
         )
     check_reward(r, length)
     return total
@@ -125,8 +147,10 @@ def greedy_in_kernel(model: Any, twin: Twin, z: Array) -> float:
 def warm_up(agent: Any, twin: Twin, gamma: float) -> None:
     """Compile the kernel for `play_in_kernel`, or load it from its cache, by playing no action."""
     z = np.zeros(twin.n, np.float32)
-    none = np.empty((0, twin.n), np.float32)
-    kernels.play(twin.world(), agent.in_kernel(), agent.epsilon, gamma, z, z.copy(), none, 0, 0, 0.0)
+    nowhere, untaken = np.empty((0, twin.n), np.float32), np.empty(0, np.int64)
+    kernels.play(
+        twin.world(), agent.in_kernel(), agent.epsilon, gamma, z, z.copy(), nowhere, untaken, 0, kernels.NEVER, 0, 0.0
+    )
 
 
 def plays_in_kernel(player: Any) -> bool:

@@ -18,6 +18,12 @@ Own = object
 class Others(TypedDict, total=False):
     """The settings that are not in the signature of `fedqhd.train`."""
 
+    steps: Whole
+    """training steps per client, instead of episodes; needs round_steps"""
+
+    round_steps: Whole
+    """steps per client in a round, instead of round_episodes; needs steps"""
+
     keep: Whole
     """number of checkpoints to keep during a run"""
 

@@ -80,8 +80,8 @@ def train(
             that the paper states) or "plain" (the environment's own file alone).
         overwrite: Whether to replace an existing run in `out`.
         resume: Whether to continue the interrupted run in `out`.
-        extend: Go on with the finished run in `out` for this many more episodes per client. The bits are those of a run
-            that was longer from the start.
+        extend: Go on with the finished run in `out` for this many more episodes per client, or steps if it goes by
+            steps. The bits are those of a run that was longer from the start.
         trust: With `resume` or `extend`: whether to import code that the run in `out` names, even if this user did not
             make it on this machine.
         settings: All other settings, by name.

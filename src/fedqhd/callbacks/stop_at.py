@@ -33,6 +33,11 @@ class StopAt(Callback):
         played = training.episodes_done
         if not self.greedy and played >= self.last:
             returns = training_returns(training.folder, training.config.clients, played)
+            if training.steps_done is not None:  # clients have played as many steps, but not as many episodes
+                ended = [row[~np.isnan(row)][-self.last :] for row in returns]
+                if min(map(len, ended)) < self.last:
+                    return
+                returns = np.stack(ended)
             self._judge(training, float(np.nanmean(returns[:, -self.last :])), f"over the last {self.last} episodes")
 
     def on_evaluation(self, training: Training, evaluation: Evaluation) -> None:

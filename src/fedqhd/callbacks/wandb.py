@@ -28,6 +28,7 @@ class WandB(ScalarLogger):
     def open(self, training: Training) -> None:
         wandb = imported("wandb", self.name, f"callbacks={self.name!r} needs Weights & Biases")
         training.folder.mkdir(parents=True, exist_ok=True)
+        self._unit = "episode" if training.steps_done is None else "step of the environment"
         self._run: Any = wandb.init(
             project=self.project,
             name=training.folder.name,
@@ -37,7 +38,7 @@ class WandB(ScalarLogger):
         )
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log({**values, "episode": step}, step=step)
+        self._run.log({**values, self._unit: step}, step=step)
 
     def close(self) -> None:
         self._run.finish()

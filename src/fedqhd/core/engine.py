@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from fedqhd.core.protocols import Array, Payload, Reply
+from fedqhd.core.protocols import Array, Payload, Quota, Reply
 
 
 class Trial(NamedTuple):
@@ -21,12 +21,12 @@ class Trial(NamedTuple):
 class Engine(Protocol):
     """Runs the clients: in this process, in worker processes or through Flower. An error of a client is raised here."""
 
-    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
+    def round(self, teacher: Payload | None, quota: Quota, clients: Sequence[int] | None = None) -> list[Reply]:
         """Let clients install the teacher, train and report.
 
         Args:
             teacher: The teacher, or None in the first round.
-            episodes: Episodes that each client plays.
+            quota: The episodes or steps that each client plays.
             clients: The clients that take part; None means all.
 
         Returns:

@@ -148,12 +148,31 @@ class Agent(Protocol):
         ...
 
     def state(self) -> Payload:
-        """Return everything that is needed to resume and cannot be derived."""
+        """Return everything that is needed to resume and cannot be derived.
+
+        After a round of steps, this may be in the middle of an episode.
+        """
         ...
 
     def restore(self, p: Payload) -> None:
         """Continue from a state that `state` returned."""
         ...
+
+
+class Quota(NamedTuple):
+    """How much each client plays: a number of episodes or, if `steps` is above 0, of steps of its environment."""
+
+    episodes: int = 0
+    steps: int = 0
+
+    @property
+    def amount(self) -> int:
+        """The number of steps or episodes."""
+        return self.steps or self.episodes
+
+    def of(self, amount: int) -> Quota:
+        """Return another number of the same, steps or episodes."""
+        return Quota(steps=amount) if self.steps else Quota(amount)
 
 
 class Episode(NamedTuple):
@@ -210,8 +229,16 @@ class Client(Protocol):
     before: Payload
     """What it would have reported before it trained in this round, if a federation keeps it here."""
 
-    def play(self, episodes: int, on_episode: Callable[[Episode], None]) -> tuple[Episode, ...]:
-        """Train for some episodes, call `on_episode` after each of them, and return their records."""
+    @property
+    def open_steps(self) -> int:
+        """The steps of the episode that it is in the middle of; 0 between episodes, as after a round of episodes."""
+        ...
+
+    def play(self, quota: Quota, on_episode: Callable[[Episode], None]) -> tuple[Episode, ...]:
+        """Train for some episodes or steps, and return the records of the episodes that ended.
+
+        `on_episode` is called after each of them. An episode that is still open goes on when this is called again.
+        """
         ...
 
     def visited(self, k: int) -> Array:

@@ -111,7 +111,7 @@ def serve(options: Options, grid: Grid, *callbacks: Callback) -> dict[str, Any]:
         members = engine.gather(c.clients, wait, known_clients(c.folder) if resume else {})
         remember_clients(c.folder, engine.introductions)
         server = make_server(c, members, public)
-        engine.on_absent, engine.longest = server.record_absence, server.longest
+        engine.on_absent, engine.longest, engine.repeat = server.record_absence, server.longest, server.repeat
         world = World(public, make_federation(c, Terms.of(members), public), [], members)
         return conduct(training, Parties(engine, server), world, resume, outcomes)
 

@@ -12,14 +12,15 @@ from typing import Any
 
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.length import BY_STEPS
 from fedqhd.core.presets import read_toml
 from fedqhd.federation.method import method_of
 from fedqhd.runs.config import FIELDS, code_names, resolve
 
 SERVER_ONLY = (
-    "method", "clients", "episodes", "round_episodes", "action_repeat", "gamma", "weights", "exchange", "temperature",
-    "aggregate", "server_step", "server_momentum", "uplink", "secure", "secure_range", "dp_clip", "dp_noise",
-    "dp_delta",
+    "method", "clients", "episodes", "round_episodes", "steps", "round_steps", "action_repeat", "gamma", "weights",
+    "exchange", "temperature", "aggregate", "server_step", "server_momentum", "uplink", "secure", "secure_range",
+    "dp_clip", "dp_noise", "dp_delta",
 )  # fmt: skip
 """Settings that only the server chooses."""
 PUBLIC = ("anchors", "anchor_source", "anchor_file", "scaling", "scale_low", "scale_high")
@@ -79,7 +80,7 @@ def client_settings(greeting: Mapping[str, Any], file: str) -> tuple[Config, Con
         FedQHDError: If the file contradicts the server.
     """
     own = read_toml(Path(file)) if file else {}
-    served = served_settings(greeting, own)
+    served = {**dict.fromkeys(BY_STEPS, 0), **served_settings(greeting, own)}
     for name in SERVER_ONLY:
         if name in own and own[name] != served.get(name, own[name]):
             raise FedQHDError(

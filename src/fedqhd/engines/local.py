@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fedqhd.agents.client import LocalClient, Measure, ignore, measure_nothing
 from fedqhd.core.engine import Trial
-from fedqhd.core.protocols import Array, Episode, Federation, Payload, Reply, under
+from fedqhd.core.protocols import Array, Episode, Federation, Payload, Quota, Reply, under
 
 T = TypeVar("T")
 
@@ -59,9 +59,9 @@ class LocalEngine(Reachable):
         self.on_episode = on_episode
         self.measure = measure
 
-    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
+    def round(self, teacher: Payload | None, quota: Quota, clients: Sequence[int] | None = None) -> list[Reply]:
         taking_part = [c for c in self.clients if clients is None or c.index in clients]
-        return [c.round(self.federation, teacher, episodes, self.on_episode) for c in taking_part]
+        return [c.round(self.federation, teacher, quota, self.on_episode) for c in taking_part]
 
     def finish(self, teacher: Payload) -> None:
         for client in self.clients:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from fedqhd.agents.client import LocalClient, Measure, ignore, measure_nothing
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Array, Episode, Federation, Payload, Reply
+from fedqhd.core.protocols import Array, Episode, Federation, Payload, Quota, Reply
 from fedqhd.engines.local import Reachable
 
 T = TypeVar("T")
@@ -41,8 +41,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _round(teacher: Payload | None, episodes: int, client: LocalClient, federation: Federation, tell: Tell) -> Reply:
-    return client.round(federation, teacher, episodes, tell)
+def _round(teacher: Payload | None, quota: Quota, client: LocalClient, federation: Federation, tell: Tell) -> Reply:
+    return client.round(federation, teacher, quota, tell)
 
 
 def _install(teacher: Payload, client: LocalClient, federation: Federation, tell: Tell) -> None:
@@ -165,8 +165,8 @@ class ProcessEngine(Reachable):
             worker_end.close()
             self._workers.append(_Worker(process, our_end, tuple(c.index for c in share)))
 
-    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
-        return self._do(partial(_round, teacher, episodes), clients)
+    def round(self, teacher: Payload | None, quota: Quota, clients: Sequence[int] | None = None) -> list[Reply]:
+        return self._do(partial(_round, teacher, quota), clients)
 
     def finish(self, teacher: Payload) -> None:
         self._do(partial(_install, teacher))

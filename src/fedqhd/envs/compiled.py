@@ -156,6 +156,10 @@ class Twin:
             self._step.address, constants, state, observation, reward, *self._scaling, self._repeat, self._limit
         )
 
+    def keep(self, world: Any) -> None:
+        """Put the environment into the state in which a kernel left `world`, so that an episode can go on later."""
+        self._base.state = tuple(world.state.tolist())
+
 
 def _scratch(base: Any) -> tuple[Array, Array, Array]:
     """Return arrays for a state, an observation and a reward."""

@@ -110,6 +110,11 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         return state, total, terminated, truncated, {**info, "env_steps": step}
 
 
+def repeat_of(env: Env) -> int:
+    """Return for how many steps an environment, as `make_env` returns it, repeats each action."""
+    return env.repeat if isinstance(env, ActionRepeat) else 1
+
+
 Range = tuple[str, float, float]
 
 

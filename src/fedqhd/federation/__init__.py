@@ -1,10 +1,11 @@
 """What clients and server exchange, and how the server combines it."""
 
+from fedqhd.core.length import plan_rounds
 from fedqhd.federation.aggregate import RULES, Rule, rule_of, weighted_mean
 from fedqhd.federation.closed_form import NormalExchange, PrecisionCompile
 from fedqhd.federation.fedqhd import AnchorCompile, ParameterAverage, ThroughAnchors, choose
 from fedqhd.federation.moving_anchors import TeacherAnchors, VisitedAnchors
-from fedqhd.federation.rounds import Round, plan_rounds, run_rounds
+from fedqhd.federation.rounds import Round, run_rounds
 from fedqhd.federation.server import Server
 from fedqhd.federation.terms import Terms
 from fedqhd.federation.validate import Participant

@@ -124,9 +124,14 @@ class TeacherAnchors:
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         anchors = state["anchors"]
         _, teacher = self.inner.at(anchors).aggregate({}, replies)
-        episodes = 1 + max(e.episode for r in replies for e in r.episodes)
+        # If no episode ended in a round of steps, its number is the one after that of the last round.
+        ended = [e.episode for r in replies for e in r.episodes]
+        episodes = 1 + (max(ended) if ended else int(state.get("episodes", 0)))
         following = self.rollout(anchors, teacher["Q"], episodes)
-        return {"anchors": following}, {"anchors": anchors, **teacher, "next": following}
+        return (
+            {"anchors": following, "episodes": np.array(episodes)},
+            {"anchors": anchors, **teacher, "next": following},
+        )
 
     def teaches(self, teacher: Payload) -> Mapping[str, Expected]:
         anchors = Expected(self.inner.anchors.shape, "f")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fedqhd.core.engine import Engine
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Federation, Payload, Reply
+from fedqhd.core.protocols import Federation, Payload, Quota, Reply
 from fedqhd.federation.server import Server
 
 
@@ -23,16 +23,10 @@ class Round(NamedTuple):
     """The federation's state on the server at the start of the next round."""
 
 
-def plan_rounds(episodes: int, round_episodes: int) -> list[int]:
-    """Return the number of episodes of each round; the last round may be shorter."""
-    full, rest = divmod(episodes, round_episodes)
-    return [round_episodes] * full + ([rest] if rest else [])
-
-
 def run_rounds(
     engine: Engine,
     federation: Federation,
-    rounds: Sequence[int],
+    rounds: Sequence[Quota],
     start: int = 0,
     teacher: Payload | None = None,
     server: Server | None = None,
@@ -44,7 +38,7 @@ def run_rounds(
     Args:
         engine: Where the clients live.
         federation: What clients and server exchange.
-        rounds: The number of episodes of each round.
+        rounds: What each client plays in each round.
         start: The first round to play; above 0 if a run resumes.
         teacher: The teacher of the round before `start`, or None at the beginning.
         server: Invites clients and checks replies; by default, all clients take part and all valid replies count.
@@ -56,10 +50,11 @@ def run_rounds(
     """
     server = server or Server()
     state = federation.start() if state is None else state
+    # A round is played at most `attempts` times, which limits how much a client has played before.
+    before = server.attempts * sum(map(server.most, rounds[:start]))
     for k in range(start, len(rounds)):
-        # A round is played at most `attempts` times, which limits how many episodes a client has played before.
-        before = server.attempts * sum(rounds[:k])
         played, valid = play_round(engine, federation, server, k, rounds[k], teacher, before)
+        before += server.attempts * server.most(rounds[k])
         began = perf_counter()
         state, teacher = server.aggregate(k, federation, state, teacher, valid)
         server.seconds += perf_counter() - began
@@ -75,7 +70,7 @@ def play_round(
     federation: Federation,
     server: Server,
     k: int,
-    episodes: int,
+    quota: Quota,
     teacher: Payload | None,
     before: int,
 ) -> tuple[list[Reply], list[Reply]]:
@@ -86,9 +81,9 @@ def play_round(
         federation: What clients and server exchange.
         server: Invites clients and checks replies.
         k: The round.
-        episodes: The number of episodes of the round.
+        quota: What each client plays in the round.
         teacher: The teacher of the round before, or None at the beginning.
-        before: The largest number of episodes that a client can have played in the rounds before.
+        before: The largest number of episodes, or of steps, that a client can have played in the rounds before.
 
     Returns:
         All replies of all attempts whose records can be stored, and the valid replies of the last attempt.
@@ -98,9 +93,9 @@ def play_round(
     """
     played: list[Reply] = []
     for attempt in range(server.attempts):
-        replies = engine.round(teacher, episodes, server.invite(k, attempt))
+        replies = engine.round(teacher, quota, server.invite(k, attempt))
         began = perf_counter()
-        recorded = server.recorded(k, replies, episodes, before + attempt * episodes)
+        recorded = server.recorded(k, replies, quota, before + attempt * server.most(quota))
         played += recorded
         valid = server.admit(k, attempt, recorded, federation.expects(teacher))
         server.seconds += perf_counter() - began

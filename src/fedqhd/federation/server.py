@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedqhd.core import rng
-from fedqhd.core.protocols import Array, Expected, Federation, Payload, Reply, under
+from fedqhd.core.protocols import Array, Expected, Federation, Payload, Quota, Reply, under
 from fedqhd.federation.aggregate import MEAN, Rule
 from fedqhd.federation.asked import LONGEST, Asked, check_record
 from fedqhd.federation.fedqhd import ThroughAnchors
@@ -56,6 +56,8 @@ class Server:
     """The number of environments of each client; only a pooled oracle has more than one."""
     longest: int = LONGEST
     """The largest number of steps of an episode."""
+    repeat: int = 1
+    """The steps for which clients repeat each action."""
     rule: Rule = MEAN
     """Selects the replies that count."""
     stage: Stage | None = None
@@ -94,14 +96,18 @@ class Server:
         size = max(1, round(self.participation * len(available)))
         return sorted(int(i) for i in self._draw("invite", k, attempt).permutation(available)[:size])
 
-    def recorded(self, k: int, replies: Sequence[Reply], episodes: int, before: int) -> list[Reply]:
+    def most(self, quota: Quota) -> int:
+        """Return the largest number of episodes, or of steps, that a client plays if it is asked for a quota."""
+        return Asked(0, quota, 0, self.sites, self.longest, self.repeat).most
+
+    def recorded(self, k: int, replies: Sequence[Reply], quota: Quota, before: int) -> list[Reply]:
         """Return the replies whose records of the round can be stored. The others count and leave no other trace.
 
         Args:
             k: The round.
             replies: The replies as the engine delivers them.
-            episodes: The number of episodes that were asked for.
-            before: The largest number of episodes that a client can have played before.
+            quota: The episodes or steps that were asked for.
+            before: The largest number of episodes, or of steps, that a client can have played before.
         """
         if self.members is None:
             return list(replies)
@@ -110,7 +116,7 @@ class Server:
             try:
                 known = type(reply.client) is int and 0 <= reply.client < len(self.members)
                 need(known, "client", f"there are only clients 0 to {len(self.members) - 1}")
-                check_record(reply, Asked(reply.client, episodes, before, self.sites, self.longest))
+                check_record(reply, Asked(reply.client, quota, before, self.sites, self.longest, self.repeat))
             except Refused as why:
                 self._refuse(k, reply, why)
             else:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.length import each_round, whole_run
 from fedqhd.core.settings import Need, Settings, setting
 from fedqhd.federation.aggregate import CANNOT_PLAY, MEAN, RULES
 
@@ -59,7 +60,7 @@ class ParticipationSettings(Settings):
             "present",
             f"give each of the clients 0 to {c.clients - 1} at most once",
         )
-        rounds = range(-(-c.episodes // c.round_episodes))
+        rounds = range(-(-whole_run(c).amount // each_round(c).amount))
         if len(spans) == c.clients:
             empty = next((k for k in rounds if not any(lo <= k <= hi for lo, hi in spans.values())), None)
             need(empty is None, "present", f"no client is present in round {empty}")

@@ -72,6 +72,7 @@ _HOME = {
     "Online": "records",
     "online_step": "td",
     "play": "episode",
+    "NEVER": "episode",
     "PLAYING": "episode",
     "PRECOMPUTED": "kinds",
     "put_transition": "memory",

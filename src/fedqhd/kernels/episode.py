@@ -19,6 +19,8 @@ MANY = 512
 """The largest number of actions in one call of `play`, so that Python can soon answer an interrupt."""
 PLAYING, ENDED, BAD_ACTION, BAD_REWARD, BAD_STEP = range(5)
 """How `play` returned: the episode goes on, or it ended, or Q, a reward or a TD error was not finite."""
+NEVER = 2**62
+"""A length that no episode reaches."""
 
 
 class World(NamedTuple):
@@ -68,7 +70,7 @@ def step_once(address, constants, state, action, observation, reward):
 
 
 @exact
-def play(world, agent, epsilon, gamma, z, z_next, visited, many, elapsed, total):
+def play(world, agent, epsilon, gamma, z, z_next, visited, taken, many, until, elapsed, total):
     """Play at most `many` actions of an episode and learn from each of them.
 
     Args:
@@ -79,7 +81,9 @@ def play(world, agent, epsilon, gamma, z, z_next, visited, many, elapsed, total)
         z: The scaled state, which is replaced by the last one.
         z_next: Scratch space for the next state.
         visited: Room for the states in which actions were taken, (many, n), or (0, n) if nobody asks for them.
+        taken: Room for the actions, (many,), or (0,) if nobody asks for them.
         many: The largest number of actions.
+        until: The length, in steps of the environment, at which the episode is interrupted before the next action.
         elapsed: How many steps of the environment the episode has had.
         total: The sum of its rewards so far.
 
@@ -89,7 +93,7 @@ def play(world, agent, epsilon, gamma, z, z_next, visited, many, elapsed, total)
     """
     a, r, delta = 0, 0.0, 0.0
     for t in range(many):
-        if not has_room(agent):
+        if elapsed >= until or not has_room(agent):
             return PLAYING, t, elapsed, total, a, r, delta
         a = choose(agent, z, epsilon)
         if a < 0:
@@ -102,6 +106,8 @@ def play(world, agent, epsilon, gamma, z, z_next, visited, many, elapsed, total)
             return BAD_STEP, t + 1, elapsed, total, a, r, delta
         if visited.shape[0]:
             copy_to(z, visited[t])
+        if taken.shape[0]:
+            taken[t] = a
         total += r
         elapsed += steps
         copy_to(z_next, z)

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Episode, Reply
+from fedqhd.core.length import whole_run
+from fedqhd.core.protocols import Episode, Quota, Reply
 from fedqhd.federation.method import method_of
 from fedqhd.runs.callback import Callback, Evaluation, Training
 from fedqhd.runs.limits import all_feature_bytes, stored_as
@@ -100,8 +101,9 @@ class Progress(Screen, Callback):
     def __init__(self, console: Console) -> None:
         super().__init__(console, per_second=4)
         self.config: Config
-        self.rounds = self.rounds_done = self.steps = self.played = 0
+        self.rounds = self.rounds_done = self.steps = self.played = self.reported = 0
         self.before = self.expected = 0.0
+        self.whole = Quota()
         self.began = time.monotonic()
         self.recent: list[deque[float]] = []
         self.last: list[Episode | None] = []
@@ -110,8 +112,9 @@ class Progress(Screen, Callback):
     def on_start(self, training: Training) -> None:
         config, rounds, rounds_done = training.config, len(training.plan), training.rounds_done
         self.config, self.rounds, self.rounds_done = config, rounds, rounds_done
-        # With partial participation, clients play fewer episodes on average.
-        self.expected = config.episodes * config.clients * config.get("participation", 1.0)
+        self.whole = whole_run(config)
+        # With partial participation, clients play less on average.
+        self.expected = self.whole.amount * config.clients * config.get("participation", 1.0)
         self.before = self.expected * rounds_done / rounds
         self.began = time.monotonic()
         self.recent = [deque(maxlen=RECENT) for _ in range(config.clients)]
@@ -119,7 +122,7 @@ class Progress(Screen, Callback):
         resumed = f", resumed after round {rounds_done}" if rounds_done else ""
         self.console.print(
             f"{config.env}: {config.method}, {config.setting}, {method_of(config).learner_name} learner, "
-            f"{number(config.clients, 'client')}, {number(config.episodes, 'episode')} in {number(rounds, 'round')}, "
+            f"{number(config.clients, 'client')}, {self.length()} in {number(rounds, 'round')}, "
             f"seed {config.seed}{resumed}",
             highlight=False,
             soft_wrap=True,
@@ -132,27 +135,31 @@ class Progress(Screen, Callback):
         self.recent[episode.client].append(episode.ret)
         self.last[episode.client] = episode
         self.steps += episode.length
-        self.played += 1
+        self.played += episode.length if self.whole.steps else 1
         if self.live and time.monotonic() - self.drawn > 0.2:
             self.live.update(self.view())
             self.drawn = time.monotonic()
 
     def on_round(self, training: Training, replies: Sequence[Reply]) -> None:
         self.rounds_done = training.rounds_done
+        self.reported += sum(r.steps for r in replies)
+        if self.whole.steps:  # the steps of episodes that are still open count, too
+            self.steps = self.played = self.reported
         if replies and not self.live:
             returns = " ".join(self.mean(i) for i in range(self.config.clients)[:SHOWN])
             more = " ..." if self.config.clients > SHOWN else ""
-            last = max((r.episodes[-1] for r in replies), key=lambda e: e.episode)
+            last = max((e for e in self.last if e), key=lambda e: e.episode, default=None)
+            steps = f"steps {training.done:,}/{self.whole.steps:,}  " if self.whole.steps else ""
             self.console.print(
-                f"round {self.rounds_done}/{self.rounds}  episodes {last.episode + 1}/{self.config.episodes}  "
-                f"returns {returns}{more}  epsilon {last.epsilon:.3f}  "
+                f"round {self.rounds_done}/{self.rounds}  {steps}episodes {self.count(last)}  "
+                f"returns {returns}{more}  epsilon {f'{last.epsilon:.3f}' if last else '–'}  "
                 f"{self.rate():,.0f} steps/s  left {clock(self.left())}",
                 highlight=False,
                 soft_wrap=True,
             )
 
     def on_evaluation(self, training: Training, evaluation: Evaluation) -> None:
-        self.console.print(f"greedy return after episode {evaluation.episode}: {evaluation.mean:.1f}", highlight=False)
+        self.console.print(f"greedy return after {evaluation.when}: {evaluation.mean:.1f}", highlight=False)
 
     def on_training_end(self, training: Training) -> None:
         if training.stopped:
@@ -168,12 +175,21 @@ class Progress(Screen, Callback):
         recent = self.recent[client]
         return f"{sum(recent) / len(recent):.1f}" if recent else "–"
 
+    def length(self) -> str:
+        """Return how long the run is, for instance "600 episodes"."""
+        return number(self.whole.amount, "step" if self.whole.steps else "episode")
+
+    def count(self, last: Episode | None) -> str:
+        """Return how many episodes a client has played, given the last one, and of how many if that is known."""
+        played = last.episode + 1 if last else 0
+        return f"{played}" if self.whole.steps else f"{played}/{self.whole.episodes}"
+
     def rate(self) -> float:
         """Return the steps per second since the start, of all clients together."""
         return self.steps / max(time.monotonic() - self.began, 1e-9)
 
     def left(self) -> float:
-        """Return the seconds left, assuming that the remaining episodes take as long as those played."""
+        """Return the seconds left, assuming that the remaining episodes or steps take as long as those played."""
         remaining = self.expected - self.before - self.played
         return (time.monotonic() - self.began) / max(self.played, 1) * max(remaining, 0.0)
 
@@ -184,7 +200,7 @@ class Progress(Screen, Callback):
             table.add_column(title, justify="right")
         for i, last in enumerate(self.last[:SHOWN]):
             if last:
-                table.add_row(str(i), f"{last.episode + 1}/{self.config.episodes}", self.mean(i), f"{last.epsilon:.3f}")
+                table.add_row(str(i), self.count(last), self.mean(i), f"{last.epsilon:.3f}")
         if len(self.last) > SHOWN:
             table.add_row("...", f"and {len(self.last) - SHOWN} more")
         line = Table.grid(padding=(0, 2))
@@ -199,7 +215,7 @@ class Progress(Screen, Callback):
 
 def closing(console: Console, summary: Mapping[str, Any]) -> None:
     """Print the results of a run from its summary: a table with a row for each client, then totals."""
-    last = min(100, summary["episodes"])
+    last = max(1, min(100, summary["episodes"]))
     table = Table(title=f"{summary['env']}, {summary['method']}, {summary['setting']}", title_justify="left")
     for title in ("client", "return, last episode" if last == 1 else f"return, last {last} episodes", "greedy return"):
         table.add_column(title, justify="right")
@@ -210,7 +226,8 @@ def closing(console: Console, summary: Mapping[str, Any]) -> None:
     if len(finals) > SHOWN_AT_END:
         table.add_row("...", f"and {number(len(finals) - SHOWN_AT_END, 'more client')}")
     table.add_section()
-    table.add_row("mean", f"{summary['final_return']:.1f}", f"{summary['greedy_return']:.1f}", style="bold")
+    mean = "–" if math.isnan(summary["final_return"]) else f"{summary['final_return']:.1f}"
+    table.add_row("mean", mean, f"{summary['greedy_return']:.1f}", style="bold")
     console.print(table)
     if "greedy_return_nominal" in summary:
         console.print(

@@ -97,6 +97,7 @@ def make_server(c: Config, members: Sequence[Participant], public: Public) -> Se
         present=dict(map(parse_presence, c.get("present", ()))),
         min_clients=min(c.get("min_clients", 1), len(members)),
         attempts=ATTEMPTS if c.get("too_few") == "repeat" else 1,
+        repeat=c.action_repeat,
         rule=rule,
         stage=Stage(c, public) if rule.plays else None,
         seed=c.seed,

@@ -18,10 +18,10 @@ from fedqhd.core.config import Config
 from fedqhd.core.engine import Engine, Trial
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.files import write_bytes
+from fedqhd.core.length import each_round, planned, whole_run
 from fedqhd.core.lines import append_lines, read_complete_lines, write_lines
 from fedqhd.core.protocols import Array, Episode, Payload, Reply
 from fedqhd.core.registry import Registry
-from fedqhd.federation import plan_rounds
 
 EVALUATIONS = "evaluations.jsonl"
 """The file with one line for each evaluation during training."""
@@ -37,9 +37,16 @@ class Evaluation(NamedTuple):
     round: int
     """The number of the round, from 0."""
     episode: int
-    """How many episodes each client has been trained for."""
+    """How many episodes each client has been trained for; see `Training.episodes_done`."""
     returns: Array
     """The returns, (clients, episodes); NaN for a client that did not answer."""
+    step: int | None = None
+    """How many steps each client has been trained for in a run by steps, or None."""
+
+    @property
+    def when(self) -> str:
+        """How long each client has been trained for, as "episode 10" or "step 5,000"."""
+        return f"episode {self.episode}" if self.step is None else f"step {self.step:,}"
 
     @property
     def mean(self) -> float:
@@ -58,10 +65,12 @@ class Training:
         self.config = config
         self.callbacks = [*callbacks, *map(make_callback, config.callbacks)]
         """Those of the caller, and those that the settings name."""
-        self.plan = plan_rounds(config.episodes, config.round_episodes)
-        """The number of episodes of each planned round."""
+        self.plan = planned(config)
+        """What each client plays in each planned round."""
         self.rounds_done = 0
         """The number of rounds that are complete."""
+        self.ended = 0
+        """The largest number of episodes of a client that have ended."""
         self.teacher: Payload | None = None
         """The teacher of the last round."""
         self.stopped = ""
@@ -74,8 +83,18 @@ class Training:
 
     @property
     def episodes_done(self) -> int:
-        """How many episodes each client has been trained for."""
-        return sum(self.plan[: self.rounds_done])
+        """How many episodes each client has been trained for; in a run by steps, the most that have ended for one."""
+        return self.done if self.steps_done is None else self.ended
+
+    @property
+    def steps_done(self) -> int | None:
+        """How many steps each client has been trained for in a run by steps; None in a run by episodes."""
+        return self.done if whole_run(self.config).steps else None
+
+    @property
+    def done(self) -> int:
+        """How much each client has been trained for: steps in a run by steps, and episodes otherwise."""
+        return min(self.rounds_done * each_round(self.config).amount, whole_run(self.config).amount)
 
     def evaluate(self, episodes: int = 20, seed: int | None = None) -> Evaluation:
         """Play greedy episodes with every client as it would be if training ended now, and tell all callbacks.
@@ -88,11 +107,12 @@ class Training:
                 the end of the run, so that choosing by one does not flatter the other.
         """
         rows = self._try_out(Trial(episodes, self.config.seed if seed is None else seed, keep=False))
-        evaluation = Evaluation(self.rounds_done - 1, self.episodes_done, rows)
+        evaluation = Evaluation(self.rounds_done - 1, self.episodes_done, rows, self.steps_done)
         per_client = [None if np.isnan(row).any() else float(row.mean()) for row in rows]
         line = {
             "round": evaluation.round,
             "episode": evaluation.episode,
+            **({} if evaluation.step is None else {"step": evaluation.step}),
             "greedy_return": evaluation.mean,
             "greedy_return_per_client": per_client,
         }

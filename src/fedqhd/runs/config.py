@@ -12,6 +12,7 @@ from fedqhd.agents.learner import LEARNERS
 from fedqhd.core import named, presets, trust
 from fedqhd.core.config import Config, defaults_of
 from fedqhd.core.errors import FedQHDError, nearest
+from fedqhd.core.length import BY_STEPS, check_length, without_effect
 from fedqhd.core.named import name_of
 from fedqhd.core.presets import PLAIN, PRESETS, SETTINGS
 from fedqhd.core.registry import Registry
@@ -153,6 +154,7 @@ def resolve(
     values = {**chosen, **{k: v for k, v in layers.items() if k in known.fields}, **given}
     values = {k: known.value(k, v) for k, v in values.items() if k in known.fields}
     config = make_config(values, known)
+    check_length(given, config)
     refuse_unused(given, config, known)
     idle = sorted(set(from_file) - set(config.values))
     if idle:
@@ -199,6 +201,7 @@ def make_config(values: Mapping[str, Any], known: KnownSettings) -> Config:
     full = {**defaults_of(*known.classes), **values}
     parts = [*ALWAYS, *method.parts(full)]
     fields = {**fields_of(*ALWAYS), **method.fields(full)}
+    fields = {name: f for name, f in fields.items() if name not in without_effect(full)}
     kept: dict[str, Any] = {name: full[name] if name in values else f.default for name, f in fields.items()}
     kept["env"] = full_id(kept["env"])
     if kept["setting"] == "homogeneous":  # all clients are alike and take the first of the values to cycle through
@@ -227,7 +230,7 @@ def refuse_unused(given: Mapping[str, Any], c: Config, known: KnownSettings) -> 
     """Raise FedQHDError for a setting that was given for this run and has no effect in it."""
     for name, value in given.items():
         f, shown = known.fields[name], list(value) if isinstance(value, tuple) else value
-        if name not in c:
+        if name not in c and not (name in BY_STEPS and value == 0):
             raise FedQHDError(
                 f"{name}={shown} does nothing for {describe_method(c)}: it is a setting of {known.title[name]!r}; "
                 "leave it out"

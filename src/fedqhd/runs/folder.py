@@ -8,13 +8,15 @@ from pathlib import Path
 
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.files import checkpoints, number_of, write_bytes
+from fedqhd.core.files import checkpoints, damaged, number_of, write_bytes
+from fedqhd.core.length import BY_EPISODES, BY_STEPS, each_round, whole_run
 from fedqhd.core.trust import TOKEN
 from fedqhd.runs import checkpoint, exchange, metrics, rounds_log
 from fedqhd.runs.callback import EVALUATIONS, STOPPED
 from fedqhd.runs.config import code_names, load_config
 from fedqhd.runs.outcome import BEST
 from fedqhd.runs.settings import NEUTRAL
+from fedqhd.runs.summary import NAME as SUMMARY
 from fedqhd.runs.summary import read_summary
 
 DERIVED = ("curves.png", "play.gif", "gap.json", "gap.png")
@@ -40,8 +42,13 @@ def identity(config: Config) -> str:
 
     `loop` is left out, since checkpoints of runs that were made before there was such a setting remain valid.
     """
-    same = config.replace(out="", engine="auto", callbacks=(), episodes=1).without("loop")
+    same = config.replace(out="", engine="auto", callbacks=(), **{length_name(config): 1}).without("loop")
     return f"{zlib.crc32(same.to_toml().encode()):08x}"
+
+
+def length_name(config: Config) -> str:
+    """Return the name of the setting that says how long a run is."""
+    return "steps" if whole_run(config).steps else "episodes"
 
 
 def claim(config: Config, overwrite: bool, resume: bool) -> None:
@@ -55,7 +62,7 @@ def claim(config: Config, overwrite: bool, resume: bool) -> None:
     if resume and overwrite:
         raise FedQHDError("resume and overwrite exclude each other: choose one")
     if resume and held.exists():
-        before = load_config(held, code_names(config.values)).values
+        before = {**dict.fromkeys((*BY_EPISODES, *BY_STEPS), 0), **load_config(held, code_names(config.values)).values}
         for name, new in config.values.items():
             old = before.get(name, new)
             if old != new and name not in NEUTRAL:
@@ -94,22 +101,23 @@ def keep_last_checkpoint(config: Config) -> None:
     A last round that was shorter than the others would have been longer in a longer run, so that one does not count.
     """
     for path in checkpoints(config.folder):
-        if number_of(path) * config.round_episodes > config.episodes:
+        if number_of(path) * each_round(config).amount > whole_run(config).amount:
             path.unlink()
     for path in [*checkpoints(config.folder)[1:], *config.folder.glob("**/*.part")]:
         path.unlink()
     shutil.rmtree(checkpoint.nodes_folder(config.folder), ignore_errors=True)
 
 
-def extend(folder: Path, episodes: int) -> Config:
-    """Turn a finished run into an unfinished one of more episodes, which `train` then resumes.
+def extend(folder: Path, more: int) -> Config:
+    """Turn a finished run into an unfinished one of more episodes or, if it goes by them, more steps, which `train`
+    then resumes.
 
     The bits are those of a run that was longer from the start. If this is interrupted, the run is as it was or can be
     resumed.
 
     Args:
         folder: The folder of the run.
-        episodes: How many more episodes each client is to play.
+        more: How many more episodes or steps each client is to play.
 
     Returns:
         The settings of the longer run.
@@ -118,8 +126,8 @@ def extend(folder: Path, episodes: int) -> Config:
         FedQHDError: If there is no finished run, or nothing is left to continue from.
     """
     where = f"out={str(folder)!r}"
-    if episodes < 1:
-        raise FedQHDError(f"extend={episodes} is not possible: it must be at least 1")
+    if more < 1:
+        raise FedQHDError(f"extend={more} is not possible: it must be at least 1")
     if not (folder / "config.toml").exists():
         raise FedQHDError(f"{where} holds no run to extend")
     if not (folder / "summary.json").exists():
@@ -127,9 +135,12 @@ def extend(folder: Path, episodes: int) -> Config:
     if not checkpoints(folder):
         raise FedQHDError(f"{where} holds no checkpoint to continue from: train again with more episodes")
     config = load_config(folder / "config.toml").replace(out=str(folder))
-    played = read_summary(folder)["episodes"]
+    length = length_name(config)
+    played = read_summary(folder).get(length)
+    if played is None:
+        raise damaged(folder / SUMMARY, f"its {length} are missing")
     for name in ("summary.json", STOPPED, *DERIVED):
         (folder / name).unlink(missing_ok=True)
-    longer = config.replace(episodes=played + episodes)
+    longer = config.replace(**{length: played + more})
     write_bytes(folder / "config.toml", longer.to_toml().encode())
     return longer

@@ -44,7 +44,7 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
     Args:
         folder: The folder of the run.
         clients: The number of clients, N.
-        episodes: The number of episodes per client.
+        episodes: The number of episodes per client, which may be 0 in a run by steps.
     """
     try:
         rows = parsed((folder / METRICS).read_bytes())
@@ -52,7 +52,9 @@ def training_returns(folder: Path, clients: int, episodes: int) -> Array:
         columns = max([episodes, *(1 + episode for episode in when)])
         if clients * columns > SPARSE * len(rows) + FEW:
             raise ValueError(f"{len(rows)} episodes are too few for {clients} clients of {columns} episodes each")
-        if {*map(type, who), *map(type, when)} != {int} or min(who) < 0 or min(when) < 0:
+        if episodes and not rows:
+            raise ValueError("there are none")
+        if {*map(type, who), *map(type, when)} - {int} or min([*who, *when], default=0) < 0:
             raise ValueError("clients and episodes must be numbered from 0")
         if not all(map(Real().accepts, values)):
             raise ValueError("returns must be finite numbers")
@@ -74,6 +76,12 @@ def final_returns(returns: Array) -> Array:
     """Return each client's mean over the LAST episodes that it played, (N,), with NaN for one that played none."""
     last = [row[~np.isnan(row)][-LAST:] for row in returns]
     return np.array([row.mean() if len(row) else np.nan for row in last])
+
+
+def mean_of(values: Array) -> float:
+    """Return the mean of all values that are not NaN, or NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(np.nanmean(values)) if len(known) else math.nan
 
 
 def episodes_to_goal(returns: Array, goal: float) -> int | None:
@@ -183,7 +191,8 @@ def summarise(c: Config, outcomes: Sequence[Outcome], world: World, totals: dict
         "seed": c.seed,
         "clients": c.clients,
         "episodes": totals["episodes"],
-        "final_return": float(np.nanmean(final)),
+        **({} if totals["steps_per_client"] is None else {"steps": totals["steps_per_client"]}),
+        "final_return": mean_of(final),
         "greedy_return": float(np.nanmean(greedy)),
         "final_return_per_client": [float(x) for x in final],
         "greedy_return_per_client": [None if math.isnan(x) else float(x) for x in greedy],

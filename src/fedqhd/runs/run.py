@@ -146,7 +146,7 @@ def run(training: Training, parties: Parties, federation: Federation) -> dict[st
     """Play all rounds, with a checkpoint after each, from the last checkpoint on if there is one.
 
     Returns:
-        The totals: rounds, episodes, steps, bytes and seconds, and why a callback stopped the run.
+        The totals: rounds, episodes and steps per client, steps, bytes and seconds, and why a callback stopped the run.
     """
     config, folder, (engine, server) = training.config, training.folder, parties
     rounds = training.plan
@@ -154,7 +154,7 @@ def run(training: Training, parties: Parties, federation: Federation) -> dict[st
     which = identity(config)
     done = checkpoint.load(folder, parties, which)
     start, training.teacher, state, totals = done or (0, None, None, fresh)
-    training.rounds_done = start
+    training.rounds_done, training.ended = start, totals.get("ended", 0)
     training.stopped = callback.stopped_before(folder, start)
     metrics.cut_back(folder, *totals["metrics"])
     rounds_log.cut_back(folder, start)
@@ -182,6 +182,9 @@ def run(training: Training, parties: Parties, federation: Federation) -> dict[st
         totals["metrics"] = metrics.append(folder, metrics.rows(k, replies), *totals["metrics"])
         rounds_log.append_round(folder, k, (ended - wall, spent_cpu), server, replies, latest, kept)
         training.rounds_done, training.teacher = k + 1, latest
+        if training.steps_done is not None:
+            numbers = [1 + e.episode for r in replies for e in r.episodes]
+            training.ended = totals["ended"] = max([training.ended, *numbers])
         training.tell("on_round", replies)
         if training.stopped:
             callback.record_stop(folder, k + 1, training.stopped)
@@ -191,7 +194,8 @@ def run(training: Training, parties: Parties, federation: Federation) -> dict[st
         wall, cpu = perf_counter(), engine.cpu_seconds()
         spend({"logging": wall - ended})
     spend({"wall": perf_counter() - wall, "cpu": engine.cpu_seconds() - cpu})
-    return {**totals, "episodes": training.episodes_done, "stopped": training.stopped}
+    played = {"episodes": training.episodes_done, "steps_per_client": training.steps_done}
+    return {**totals, **played, "stopped": training.stopped}
 
 
 def nbytes(payload: Payload, uplink: str = "full") -> int:

@@ -26,7 +26,7 @@ class ScalarLogger(Callback, ABC):
         """Write named values.
 
         Args:
-            step: The number of episodes for which each client has been trained.
+            step: The number of episodes, or of steps in a run by steps, for which each client has been trained.
             values: The values by name.
         """
 
@@ -43,14 +43,14 @@ class ScalarLogger(Callback, ABC):
         if played:
             values["return/mean"] = float(np.mean([x for returns in played.values() for x in returns]))
             values["epsilon"] = float(np.mean([r.episodes[-1].epsilon for r in replies if r.episodes]))
-        self.write(training.episodes_done, values)
+        self.write(training.done, values)
 
     def on_evaluation(self, training: Training, evaluation: Evaluation) -> None:
-        self.write(training.episodes_done, {"greedy_return/mean": evaluation.mean})
+        self.write(training.done, {"greedy_return/mean": evaluation.mean})
 
     def on_end(self, training: Training, summary: Mapping[str, Any]) -> None:
         names = ("final_return", "greedy_return", "env_steps", "cpu_seconds", "wall_seconds")
-        self.write(training.episodes_done, {f"summary/{name}": float(summary[name]) for name in names})
+        self.write(training.done, {f"summary/{name}": float(summary[name]) for name in names})
         self.close()
 
 

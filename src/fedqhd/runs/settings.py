@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fedqhd.core.config import Config
 from fedqhd.core.presets import SETTINGS
-from fedqhd.core.settings import Settings
+from fedqhd.core.settings import Need, Settings
 from fedqhd.core.settings import setting as define  # one of the settings is called `setting`
 from fedqhd.federation.method import METHODS
 
@@ -28,6 +29,8 @@ class RunSettings(Settings):
     clients: int = define(5, "number of clients, N")
     episodes: int = define(600, "training episodes per client")
     round_episodes: int = define(50, "episodes per client in a round, K")
+    steps: int = define(0, "training steps per client, instead of episodes; needs round_steps", at_least=0)
+    round_steps: int = define(0, "steps per client in a round, instead of round_episodes; needs steps", at_least=0)
     eval_episodes: int = define(20, "greedy evaluation episodes per client after training")
     keep: int = define(2, "number of checkpoints to keep during a run")
     engine: str = define(
@@ -48,3 +51,8 @@ class RunSettings(Settings):
     )  # fmt: skip
     seed: int = define(0, "seed of all random numbers", at_least=0)
     out: str = define("", "folder for results (default: runs/ENV-METHOD-SETTING-LEARNER-SEED)")
+
+    @classmethod
+    def check(cls, c: Config, need: Need) -> None:
+        need(c.get("steps") != 0, "round_steps", "give steps too, the training steps per client")
+        need(c.get("round_steps") != 0, "steps", "give round_steps too, the steps per client in a round")

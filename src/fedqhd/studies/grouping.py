@@ -151,6 +151,9 @@ def groups_of(runs: Sequence[Run], by: Sequence[str]) -> tuple[list[Group], list
         returns = [run.returns() for run in here]
         lengths = {r.shape[1] for r in returns}
         common = min(lengths)
+        if common == 0:
+            none = [run.job.folder for run, r in zip(here, returns, strict=True) if not r.shape[1]]
+            raise FedQHDError(f"in {str(none[0])!r} no episode ended, so there are no returns to compare: leave it out")
         if len(lengths) > 1:
             notes.append(
                 f"Runs on {env} have from {common} to {max(lengths)} episodes: curves and final returns are those of "

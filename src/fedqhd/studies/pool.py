@@ -17,8 +17,11 @@ from typing import IO, Any
 
 from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
+from fedqhd.core.length import planned, whole_run
+from fedqhd.core.lines import read_complete_lines
 from fedqhd.runs.commit import commit
 from fedqhd.runs.folder import clear_checkpoints
+from fedqhd.runs.rounds_log import NAME as ROUNDS
 from fedqhd.runs.summary import NAME, read_summary
 
 POLL = 0.2
@@ -50,7 +53,9 @@ class Job:
         return json.loads(file.read_text()) if file.exists() and self.summary() is None else None
 
     def progress(self) -> float:
-        """Return the share of its episodes that are recorded on disk, from 0 to 1."""
+        """Return the share of its episodes that is recorded on disk, from 0 to 1; by steps, that of its rounds."""
+        if whole_run(self.config).steps:
+            return len(read_complete_lines(self.folder / ROUNDS)) / len(planned(self.config))
         file = self.folder / "metrics.jsonl"
         lines = file.read_bytes().count(b"\n") if file.exists() else 0
         return min(1.0, lines / (self.config.episodes * self.config.clients))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fedqhd.core import presets
 from fedqhd.core.config import Config
 from fedqhd.core.errors import FedQHDError
+from fedqhd.core.length import BY_STEPS
 from fedqhd.core.named import path_part
 from fedqhd.core.presets import PLAIN, SETTINGS, TUNED
 from fedqhd.federation.method import METHODS as KINDS
@@ -126,6 +127,8 @@ def parse_set(words: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not equals or name not in FIELDS:
             raise FedQHDError(f"set={word!r} is not a setting: give NAME=VALUE with a name from fedqhd train --help")
+        if name in BY_STEPS:
+            raise FedQHDError(f"set={word!r} is not possible: studies count episodes; give episodes and round_episodes")
         found[name] = parse_value(name, text)
     return found
 

@@ -36,8 +36,8 @@ def add_train(commands: Any, add_settings: Callable[[argparse.ArgumentParser], N
     train.add_argument("--overwrite", action="store_true", help="replace an existing run in --out")
     train.add_argument("--resume", action="store_true", help="continue the run in --out")
     train.add_argument(
-        "--extend", type=int, default=None, metavar="EPISODES",
-        help="go on with the finished run in --out for this many more episodes per client",
+        "--extend", type=int, default=None, metavar="NUMBER",
+        help="go on with the finished run in --out for this many more episodes (or steps) per client",
     )  # fmt: skip
     add_trust(train)
     train.add_argument("--profile", action="store_true", help="print how the time was spent")

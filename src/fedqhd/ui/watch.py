@@ -21,12 +21,12 @@ from fedqhd.agents.policy import Policy, load_policy, model_path
 from fedqhd.core.alive import is_training
 from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import checkpoints, read_checkpoint
+from fedqhd.core.length import planned
 from fedqhd.core.lines import complete, parsed
 from fedqhd.core.templates import render
 from fedqhd.deploy import settings as deploy
 from fedqhd.deploy.guard import LOOPBACK, from_a_page
 from fedqhd.engines.local import restore_from
-from fedqhd.federation import plan_rounds
 from fedqhd.federation.method import method_of
 from fedqhd.gap.measure import run_config
 from fedqhd.report.play import play
@@ -77,11 +77,11 @@ class Watched:
     def about(self) -> dict[str, Any]:
         """Return the settings that the head of the page shows."""
         c = self.config
-        planned = len(plan_rounds(c.episodes, c.round_episodes))
         facts = {k: c.get(k) for k in ("env", "method", "setting", "clients", "episodes", "seed")}
         facts["learner"] = method_of(c).learner_name
         return {
-            **facts, "run": str(self.folder), "rounds": planned, "dims": c.get("dims", ()), "resume": self.resume(),
+            **facts, "run": str(self.folder), "rounds": len(planned(c)), "dims": c.get("dims", ()),
+            "resume": self.resume(),
         }  # fmt: skip
 
     def resume(self) -> str:

@@ -95,6 +95,7 @@ class DQN(Learner):
     Settings = DQNSettings
     Fit = FitSettings
     STATE = ("epsilon", "_episodes", "_steps", "updates", "_rng", "_theta", "_target", "_mean", "_square", "memory")
+    OPTIONAL = ("_holding",)
 
     def __init__(
         self,
@@ -170,6 +171,15 @@ class DQN(Learner):
         agent = cls(1, 2, (1,), settings, generator, generator)
         agent.observe(Transition(s, agent.act(s), 0.0, 0.0, s))
         agent.fit_anchors(s[None], np.zeros((1, 2)))
+
+    @property
+    def _holding(self) -> Array | None:
+        """The exploratory action that is repeated, and for how many more steps; None if there is none."""
+        return np.array([self._held, self._hold_left]) if self._hold_left else None
+
+    @_holding.setter
+    def _holding(self, saved: Array | None) -> None:
+        self._held, self._hold_left = (0, 0) if saved is None else (int(k) for k in saved)
 
     def act(self, s: Array) -> int:
         if self._hold_left > 0:
@@ -290,6 +300,8 @@ class DQN(Learner):
     def restored(self) -> None:
         super().restored()
         self.memory.check_actions(self.sizes[-1])
+        if not 0 <= self._held < self.sizes[-1]:
+            raise ValueError(f"it repeats action {self._held}, and there are {self.sizes[-1]}")
 
     def fingerprint(self) -> str:
         return f"mlp-{'x'.join(map(str, self.sizes))}"

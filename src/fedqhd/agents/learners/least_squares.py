@@ -179,11 +179,15 @@ class LeastSquaresQHD(QHD):
         if self._awaited is not None:  # the return is continued by the estimated value of the last state
             self._remember(self._awaited, -1, 0.0, 0.0)
             ret = float((self._rows @ self._last.phi).max())
+        self._widen(ret)
+        self._rewards.clear()
+        self._awaited = None
+
+    def _widen(self, ret: float) -> None:
+        """Widen the range of returns by those of the present episode; `ret` is the return after its last step."""
         for r, discount in reversed(self._rewards):
             ret = r + discount * ret
             self.low, self.high = min(self.low, ret), max(self.high, ret)
-        self._rewards.clear()
-        self._awaited = None
 
     def end_episode(self) -> None:
         self._close()
@@ -309,7 +313,18 @@ class LeastSquaresQHD(QHD):
     def statistics(self) -> tuple[Array, Array]:
         """Return all that a sweep needs of the data: X_a^T X_a (A, p, p) and X_a^T (y - X_a W_a), (p, A)."""
         W = self._rows.T.astype(np.float64)
-        return symmetrised(self._grams()), self.targets(W, self.values(W))[1]
+        if self._awaited is None:
+            return symmetrised(self._grams()), self.targets(W, self.values(W))[1]
+        # In the middle of an episode, the target of the last row needs the state after it, which gets a row meanwhile.
+        # Its returns count as if it were cut off here, since no episode may have ended yet.
+        if self.memory.make_room():
+            self.normal.reset()
+        G = symmetrised(self._grams())
+        self._remember(self._awaited, -1, 0.0, 0.0)
+        self._widen(float((self._rows @ self._last.phi).max()))
+        b = self.targets(W, self.values(W))[1]
+        self.memory.size -= 1
+        return G, b
 
     def sync_target(self) -> None:
         self.V[:] = self._rows.T

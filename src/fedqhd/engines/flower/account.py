@@ -25,7 +25,7 @@ KEPT_ANSWERS = 3
 def question_of(order: Order) -> str:
     """Return a hash of all that the answer to an order depends on, besides the client itself."""
     teacher: Payload = order.teacher or {}
-    about = [order.run, order.exchange, order.episodes, order.teacher is None, order.terms.same_encoder, order.trial]
+    about = [order.run, order.exchange, order.quota, order.teacher is None, order.terms.same_encoder, order.trial]
     digest = hashlib.sha256(json.dumps([about, shapes(order.terms.like), shapes(teacher)]).encode())
     for name in sorted(teacher):
         digest.update(teacher[name].tobytes())

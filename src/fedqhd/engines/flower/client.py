@@ -93,12 +93,13 @@ def make_client_app(open_site: OpenSite, *mods: Mod) -> ClientApp:
                 )
             if site.account:
                 site.account.check(order)
-            reply = site.client.round(federation_of(site, order), order.teacher, order.episodes)
+            reply = site.client.round(federation_of(site, order), order.teacher, order.quota)
             if site.account:
                 reply = site.account.settle(order, reply)
             save(site, order)
         returns = [episode.ret for episode in reply.episodes]
-        log.info("client %d: exchange %d, mean return %.1f", reply.client, order.exchange, sum(returns) / len(returns))
+        earned = f"mean return {sum(returns) / len(returns):.1f}" if returns else "no episode has ended"
+        log.info("client %d: exchange %d, %s", reply.client, order.exchange, earned)
         if site.account:
             log.info("client %d: %s", reply.client, site.account)
         cpu = process_time() - began

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from fedqhd.agents.client import LocalClient, ignore
 from fedqhd.core.engine import Trial
-from fedqhd.core.protocols import Array, Episode, Payload, Reply
+from fedqhd.core.protocols import Array, Episode, Payload, Quota, Reply
 from fedqhd.engines.flower import masked
 from fedqhd.engines.flower.answers import OnAbsent, content_of, log_absence
 from fedqhd.engines.flower.grid import Patience
@@ -26,6 +26,7 @@ from fedqhd.federation.wrappers.settings import SECURE_CLIENTS
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
+NOTHING = Quota()
 EXCHANGE, ASKED = "flower/exchange", "flower/asked"
 
 
@@ -72,17 +73,19 @@ class FlowerEngine(Nodes):
         """The number of environments of each client."""
         self.longest = LONGEST
         """The largest number of steps of an episode."""
+        self.repeat = 1
+        """The steps for which clients repeat each action."""
         self.exchange = 0
         self.asked = 0
-        """The number of episodes that clients were asked for so far."""
+        """The largest number of episodes, or of steps, that a client can have played so far."""
         self.outcomes: dict[int, Mapping[str, Any]] = {}
         """The final evaluation of each client, as it reported it."""
-        self._episodes = 0
-        """The episodes that the last exchange asked for."""
+        self._quota = Quota()
+        """What the last exchange asked for."""
         self._cpu = 0.0
 
     def orders(
-        self, kind: str, teacher: Payload | None, episodes: int = 0, clients: Sequence[int] | None = None,
+        self, kind: str, teacher: Payload | None, quota: Quota = NOTHING, clients: Sequence[int] | None = None,
         trial: Trial | None = None,
     ) -> dict[int, Message]:  # fmt: skip
         """Write the messages of the next exchange. Clients that are away or still owe an answer are left out.
@@ -92,7 +95,7 @@ class FlowerEngine(Nodes):
         Args:
             kind: Flower's message type, TRAIN or EVALUATE.
             teacher: The teacher to install; None in the first round.
-            episodes: The number of episodes to train.
+            quota: The episodes or steps to train for.
             clients: The clients to ask; None asks all.
             trial: The question to ask instead of training, or None.
 
@@ -100,7 +103,7 @@ class FlowerEngine(Nodes):
             The message to each client, by client number.
         """
         assert self._terms is not None, "clients are gathered before they are asked for anything"
-        content = write_order(Order(self.run, self.exchange, episodes, self._terms, teacher, trial), self.greeting)
+        content = write_order(Order(self.run, self.exchange, quota, self._terms, teacher, trial), self.greeting)
         on_absent = self.on_absent if trial is None else log_absence
         messages = {}
         for client in sorted(self.introductions if clients is None else clients):
@@ -112,12 +115,18 @@ class FlowerEngine(Nodes):
                 messages[client] = Message(content, self._node[client], kind, group_id=str(self.exchange))
         if trial is None:
             self.exchange += 1
-            self.asked, self._episodes = self.asked + episodes, episodes
+            self._quota = quota
+            self.asked += self._asked(0).most
         return messages
+
+    def _asked(self, client: int) -> Asked:
+        """Return what the last exchange asked of a client."""
+        asked = Asked(client, self._quota, 0, self.sites, self.longest, self.repeat)
+        return asked._replace(before=max(self.asked - asked.most, 0))
 
     def read(self, client: int, answer: Message) -> Reply | None:
         """Read the reply of a client. If there is none, call `on_absent` with the reason and return None."""
-        asked = Asked(client, self._episodes, self.asked - self._episodes, self.sites, self.longest)
+        asked = self._asked(client)
         try:
             reply, cpu = read_reply(content_of(answer), asked, masked=self.secure_range is not None)
         except Refused as why:
@@ -164,12 +173,12 @@ class FlowerEngine(Nodes):
             return []
         return [reply._replace(payload=mean) for reply in replies]
 
-    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
+    def round(self, teacher: Payload | None, quota: Quota, clients: Sequence[int] | None = None) -> list[Reply]:
         self.update_nodes()
         for node, _ in self._mailbox.late():
             log.info("client %s has answered too late; it takes part again from now on", self._client.get(node))
         self._mailbox.remind(self._hello())
-        orders = self.orders(MessageType.TRAIN, teacher, episodes, clients)
+        orders = self.orders(MessageType.TRAIN, teacher, quota, clients)
         replies = (
             self._read_all(self._exchange(orders))
             if self.secure_range is None

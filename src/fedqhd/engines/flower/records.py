@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Array, Episode, Payload, Reply
+from fedqhd.core.protocols import Array, Episode, Payload, Quota, Reply
 from fedqhd.engines.flower.schema import (
     ABOUT,
     ARRAYS,
@@ -77,7 +77,7 @@ class Order(NamedTuple):
 
     run: str
     exchange: int
-    episodes: int
+    quota: Quota
     terms: Terms
     teacher: Payload | None
     """None in the first round."""
@@ -92,7 +92,8 @@ def write_order(order: Order, greeting: Mapping[str, str]) -> RecordDict:
         **greeting,
         "run": order.run,
         "exchange": order.exchange,
-        "episodes": order.episodes,
+        "episodes": order.quota.episodes,
+        "steps": order.quota.steps,
         "terms": json.dumps([order.terms.same_encoder, shapes(order.terms.like)]),
         "first": order.teacher is None,
         "trial": json.dumps(order.trial),
@@ -112,11 +113,17 @@ def read_order(content: RecordDict, training: bool) -> Order:
     """
     obey(content, order_layout(training), MASKED)
     about: Mapping[str, Any] = content.config_records[ABOUT]
+    quota = Quota(about["episodes"], about["steps"])
+    if training and (quota.episodes > 0) == (quota.steps > 0):
+        raise FedQHDError(
+            f"the server's message cannot be read: it asks for {quota.episodes} episodes and {quota.steps} steps, and "
+            "must ask for one of the two"
+        )
     same_encoder, like = json.loads(about["terms"])
     teacher = None if about["first"] else payload_of(content.array_records[ARRAYS])
     asked = json.loads(about["trial"])
     return Order(
-        about["run"], about["exchange"], about["episodes"], Terms(same_encoder, placeholders(like)), teacher,
+        about["run"], about["exchange"], quota, Terms(same_encoder, placeholders(like)), teacher,
         asked and Trial(*asked),
     )  # fmt: skip
 

@@ -27,7 +27,8 @@ MOST_NUMBERS = 2**30
 """The largest number of arrays in a message, and of numbers in all of them together."""
 MOST_CLIENTS = 10**6
 MOST_EPISODES = 10**6
-"""The largest number of clients, and of episodes that a client plays at once."""
+MOST_STEPS = 10**9
+"""The largest number of clients, and of episodes or steps that a client plays at once."""
 NAME = Text(200)
 PRINT = Text(1_000)
 """A fingerprint."""
@@ -102,7 +103,8 @@ def order_layout(training: bool) -> Layout:
         "settings": GREETING.about["settings"],
         "run": GREETING.about["run"],
         "exchange": Whole(0, 2**40),
-        "episodes": Whole(1, MOST_EPISODES) if training else Whole(0, 0),
+        "episodes": Whole(0, MOST_EPISODES if training else 0),
+        "steps": Whole(0, MOST_STEPS if training else 0),
         "terms": TERMS,
         "first": Flag(),
         "trial": NO_TRIAL if training else TRIED,
@@ -114,7 +116,7 @@ def reply_layout(asked: Asked, masked: bool) -> Layout:
     """Return the layout of a reply. A masked one has its arrays in `MASKED` and describes them here."""
     about: dict[str, Field] = {"client": Whole(0, MOST_CLIENTS), "fingerprint": PRINT, "coded": CODES}
     about |= {"shapes": SHAPES} if masked else {}
-    columns = {f"episodes/{k}": ListOf(v, asked.records, asked.records) for k, v in asked.columns().items()}
+    columns = {f"episodes/{k}": ListOf(v, *asked.records) for k, v in asked.columns().items()}
     metrics: dict[str, Field] = {
         "num-examples": Whole(), "weight": Real(0.0), "cpu": Real(0.0, 1e9), **columns, **SECONDS,
     }  # fmt: skip

@@ -23,6 +23,7 @@ from fedqhd.core.protocols import Array, Payload, under
 from fedqhd.engines.flower.client import KEPT_STATES
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.process import cores
+from fedqhd.envs.make import repeat_of
 
 T = TypeVar("T")
 START = 300.0
@@ -117,6 +118,7 @@ class SimulationEngine(FlowerEngine):
         super().__init__(grid, run, {}, world, **options)
         self.clients, self.folder, self.stop = clients, folder, stop
         self.sites = max(len(client.envs) for client in clients)
+        self.repeat = max(repeat_of(env) for client in clients for env in client.envs)
         shutil.rmtree(folder, ignore_errors=True)
         self.gather(len(clients), START)
 
@@ -137,7 +139,8 @@ class SimulationEngine(FlowerEngine):
         for client in self.clients:
             own = under(arrays, f"{client.index}/")
             # The run may have begun on another engine, which does not count what it asks for.
-            self.asked = max(self.asked, int(own["episodes"]))
+            open_steps = len(own.get("actions", ())) * self.repeat
+            self.asked = max(self.asked, int(own["episodes"]), open_steps)
             write_checkpoint(
                 client_folder(self.folder, client.index), self.exchange, own, {"run": self.run}, KEPT_STATES
             )

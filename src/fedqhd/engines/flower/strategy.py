@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from fedqhd.core.protocols import Federation, Payload, Reply
+from fedqhd.core.protocols import Federation, Payload, Quota, Reply
 from fedqhd.engines.flower.engine import FlowerEngine
 from fedqhd.engines.flower.records import array_record
 from fedqhd.federation import Server
@@ -22,14 +22,14 @@ class FedQHD(Strategy):
     answers, and a client could answer in the name of another.
     """
 
-    def __init__(self, engine: FlowerEngine, federation: Federation, server: Server, rounds: Sequence[int]) -> None:
+    def __init__(self, engine: FlowerEngine, federation: Federation, server: Server, rounds: Sequence[Quota]) -> None:
         """Make a strategy.
 
         Args:
             engine: The engine on the grid; `gather` must have been called.
             federation: What clients and server exchange.
             server: Invites clients and checks replies.
-            rounds: The number of episodes of each round.
+            rounds: What each client plays in each round.
         """
         self.engine, self.federation, self.server, self.rounds = engine, federation, server, rounds
         self._replies: list[Reply] = []
@@ -54,8 +54,8 @@ class FedQHD(Strategy):
             return None, None
         self._state, self._teacher = self.server.aggregate(k, self.federation, self._state, self._teacher, valid)
         returns = [episode.ret for reply in self._replies for episode in reply.episodes]
-        metrics = MetricRecord({"return": sum(returns) / len(returns), "clients": len(self.server.used_weights)})
-        return array_record(self._teacher), metrics
+        earned = {"return": sum(returns) / len(returns)} if returns else {}  # in a round of steps, none may have ended
+        return array_record(self._teacher), MetricRecord({**earned, "clients": len(self.server.used_weights)})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -10,11 +10,13 @@ import numpy as np
 
 from fedqhd.core import rng
 from fedqhd.core.engine import Engine, Trial
-from fedqhd.core.protocols import Array, Payload, Reply, under
+from fedqhd.core.protocols import Array, Payload, Quota, Reply, under
 from fedqhd.federation.wrappers.adaptive import ADAPTIVE, CLAIM, CLAIMING
 from fedqhd.federation.wrappers.attacks import FIXED, Scene
 
 ATTACKS: Mapping[str, Callable[[Scene], Array]] = {**FIXED, **ADAPTIVE}
+PLAYED = "attacks/played/"
+"""The beginning of the names of saved numbers of episodes."""
 Verdict = Callable[[Sequence[Reply], Payload | None], list[bool]]
 """(replies of this round, the teacher before it) -> whether the rule in force would count each of them."""
 
@@ -42,15 +44,18 @@ class Attacked:
         self.engine, self.attack, self.liars, self.seed = engine, attack, frozenset(liars), seed
         self.verdict = verdict
         self._first: dict[int, Payload] = {}
+        self._played: dict[int, int] = {}
 
-    def round(self, teacher: Payload | None, episodes: int, clients: Sequence[int] | None = None) -> list[Reply]:
-        replies = self.engine.round(teacher, episodes, clients)
+    def round(self, teacher: Payload | None, quota: Quota, clients: Sequence[int] | None = None) -> list[Reply]:
+        replies = self.engine.round(teacher, quota, clients)
         return [self._falsify(r, replies, teacher) if r.client in self.liars else r for r in replies]
 
     def _falsify(self, reply: Reply, replies: Sequence[Reply], teacher: Payload | None) -> Reply:
         honest = [r for r in replies if r.client not in self.liars] or replies
         first, taught = self._first.setdefault(reply.client, reply.payload), teacher or {}
-        played = reply.episodes[-1].episode if reply.episodes else 0
+        # If no episode ended in a round of steps, its number is the one after that of the last round.
+        played = reply.episodes[-1].episode if reply.episodes else self._played.get(reply.client, -1) + 1
+        self._played[reply.client] = played
         own_rng = np.random.default_rng(rng.env_seed(self.seed, reply.client, "attack", played))
         lies = {}
         for name, own in reply.payload.items():
@@ -90,10 +95,11 @@ class Attacked:
 
     def state(self) -> Payload:
         own = {f"attacked/{c}/{name}": v for c, first in self._first.items() for name, v in first.items()}
-        return {**self.engine.state(), **own}
+        return {**self.engine.state(), **own, **{f"{PLAYED}{c}": np.array(k) for c, k in self._played.items()}}
 
     def restore(self, arrays: Payload) -> None:
         self.engine.restore(arrays)
+        self._played = {int(client): int(k) for client, k in under(arrays, PLAYED).items()}
         own = under(arrays, "attacked/")
         for client in {key.partition("/")[0] for key in own}:
             self._first[int(client)] = under(own, f"{client}/")

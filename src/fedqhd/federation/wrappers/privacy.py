@@ -29,7 +29,9 @@ class Privacy(NamedTuple):
     """A seed for reproducible experiments; None draws noise that nobody can reproduce."""
 
 
-def privatised(report: Payload, teacher: Payload | None, privacy: Privacy, client: int, episodes: int) -> Payload:
+def privatised(
+    report: Payload, teacher: Payload | None, privacy: Privacy, client: int, episodes: int, open_steps: int = 0
+) -> Payload:
     """Return teacher + clip(report - teacher) + N(0, (2 C z)^2), with one norm over all arrays of the report.
 
     Args:
@@ -38,15 +40,15 @@ def privatised(report: Payload, teacher: Payload | None, privacy: Privacy, clien
         privacy: The parameters of the mechanism.
         client: The number of the client.
         episodes: The number of episodes it has played, which seeds the noise together with `privacy.seed`.
+        open_steps: The steps of its open episode, which seed the noise, too, as no two reports may have the same.
     """
     names = sorted(report)
     before = {k: teacher[k] if teacher is not None else np.zeros_like(report[k]) for k in names}
     change = [as_real(report[k]).astype(np.float64) - as_real(before[k]) for k in names]
     norm = math.sqrt(sum(float(np.vdot(v, v)) for v in change))
-    # The episodes played are part of the seed, so that a resumed run draws the noise it would have drawn anyway.
-    own = np.random.default_rng(
-        None if privacy.seed is None else rng.env_seed(privacy.seed, client, "privacy", episodes)
-    )
+    # What was played is part of the seed, so that a resumed run draws the noise it would have drawn anyway.
+    purpose = f"privacy/{open_steps}" if open_steps else "privacy"
+    own = np.random.default_rng(None if privacy.seed is None else rng.env_seed(privacy.seed, client, purpose, episodes))
     sigma, factor = 2 * privacy.clip * privacy.noise, min(1.0, privacy.clip / norm) if norm else 1.0
     sent = {}
     for name, v in zip(names, change, strict=True):
@@ -65,4 +67,4 @@ class Private(Wrapper):
 
     def report(self, client: Client, teacher: Payload | None) -> Payload:
         honest = self.inner.report(client, teacher)
-        return privatised(honest, teacher, self.privacy, client.index, client.episodes)
+        return privatised(honest, teacher, self.privacy, client.index, client.episodes, client.open_steps)
