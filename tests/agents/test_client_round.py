@@ -14,7 +14,7 @@ from fedqhd.agents import client as module
 from fedqhd.agents.client import SPLIT, LocalClient, measure_nothing
 from fedqhd.core.engine import Trial
 from fedqhd.core.errors import FedQHDError
-from fedqhd.core.protocols import Reply
+from fedqhd.core.protocols import Quota, Reply
 from fedqhd.encoders import RandomFourier
 from fedqhd.envs.make import make_env
 from fedqhd.federation import AnchorCompile
@@ -101,16 +101,16 @@ def test_a_round_installs_plays_and_reports_and_says_how_long_each_part_took(clo
     client = LocalClient(3, Slow(clock), [Timed(clock)], scaler_of(1), gamma=GAMMA, seed=1, weight=0.25)
     assert client.seconds == dict.fromkeys(SPLIT, 0.0)
     exchange, told, teacher = Slowly(clock), [], {"Q": np.zeros(1)}
-    reply = client.round(exchange, teacher, 2, told.append)
+    reply = client.round(exchange, teacher, Quota(2), told.append)
     assert exchange.asked == [("install", client, teacher, 0), ("report", client, teacher, 2)]
     assert [(e.client, e.episode, e.ret, e.length, e.epsilon) for e in told] == [(3, 0, 1, 2, 1), (3, 1, 1, 2, 0.5)]
     # Two episodes of two steps: 2 + 2 * 100 s in the environment, 2 * 10 s for actions, 2 * 1000 + 3 s for learning.
     seconds = {"environment": 404.0, "acting": 40.0, "learning": 4006.0, "federation": 12.0, "episodes": 0.0}
     assert reply == Reply(3, {"Q": np.ones(1)}, 0.25, 4, tuple(told), "print", seconds)
-    again = client.round(exchange, teacher, 2)  # the clock of a round begins at 0
+    again = client.round(exchange, teacher, Quota(2))  # the clock of a round begins at 0
     assert again.seconds == seconds
     assert [e.episode for e in again.episodes] == [2, 3]
-    first = client.round(exchange, None, 1)
+    first = client.round(exchange, None, Quota(1))
     assert exchange.asked[-1] == ("report", client, None, 5)
     assert len(exchange.asked) == 5  # nothing was installed
     assert first.seconds["federation"] == 7
@@ -119,7 +119,7 @@ def test_a_round_installs_plays_and_reports_and_says_how_long_each_part_took(clo
 def test_a_client_weighs_its_share_or_its_steps(clock):
     weights = [
         LocalClient(0, Slow(clock), [Timed(clock)], scaler_of(1), gamma=GAMMA, seed=1, **weight)
-        .round(Slowly(clock), None, 3).weight
+        .round(Slowly(clock), None, Quota(3)).weight
         for weight in ({}, {"weight": None}, {"weight": 2})
     ]  # fmt: skip
     assert weights == [1.0, 6.0, 2.0]
@@ -129,12 +129,12 @@ def test_a_client_weighs_its_share_or_its_steps(clock):
 def test_a_pooled_client_plays_each_episode_everywhere_before_the_next(clock):
     client = LocalClient(3, Slow(clock), [Timed(clock), Timed(clock)], scaler_of(1), gamma=GAMMA, seed=1)
     told = []
-    played = client.play(2, told.append)
+    played = client.play(Quota(2), told.append)
     assert [(e.client, e.episode) for e in played] == [(3, 0), (4, 0), (3, 1), (4, 1)]
     assert played == tuple(told)
     assert client.agent.ended == [4, 8]
     assert measure_nothing(client, Trial(5, 0, False)).shape == (2, 0)
-    assert LocalClient(0, Witness(1), [], scaler_of(1), gamma=GAMMA, seed=1).play(0) == ()
+    assert LocalClient(0, Witness(1), [], scaler_of(1), gamma=GAMMA, seed=1).play(Quota(0)) == ()
 
 
 def test_the_place_of_an_error_is_that_of_the_environment_and_the_episode(clock):
@@ -144,7 +144,7 @@ def test_the_place_of_an_error_is_that_of_the_environment_and_the_episode(clock)
         FedQHDError,
         match=r"^client 4, episode 6: step 2 of the environment returned the reward nan: it must be finite$",
     ):
-        client.play(1)
+        client.play(Quota(1))
 
 
 def test_no_states_are_kept_unless_they_are_asked_for():
@@ -172,7 +172,7 @@ def learner(kind, name, env="CartPole-v1", **options):
 def test_a_kernel_and_python_play_the_same_episodes_and_keep_the_same_states():
     clients = [learner(OnlineQHD, "online", loop=loop, keep_states=7) for loop in ("auto", "compiled", "python")]
     assert [c.loop for c in clients] == ["compiled", "compiled", "python"]
-    kernel, _, python = [c.play(4) for c in clients]
+    kernel, _, python = [c.play(Quota(4)) for c in clients]
     assert kernel == python
     for name, value in clients[0].state().items():
         np.testing.assert_array_equal(value, clients[2].state()[name], err_msg=name)
@@ -180,7 +180,7 @@ def test_a_kernel_and_python_play_the_same_episodes_and_keep_the_same_states():
     assert clients[0].seconds["acting"] == 0 < clients[2].seconds["acting"]
     assert min(*clients[0].seconds.values(), *clients[2].seconds.values()) == 0
     plain = learner(OnlineQHD, "online")  # keeps no states
-    assert plain.play(4) == kernel
+    assert plain.play(Quota(4)) == kernel
     assert int(plain.state()["met"]) == 0
     mixed = LocalClient(0, Witness(1), [make_env("CartPole-v1")], scaler_of(4), gamma=GAMMA, seed=3)
     assert mixed.loop == "python"  # no kernel knows this agent
@@ -203,7 +203,7 @@ def test_to_warm_up_plays_nothing_and_uses_the_kernel_of_the_episodes(monkeypatc
 
 def test_after_a_trial_a_client_is_as_it_was():
     client = learner(ReplayQHD, "replay", CORRIDOR, keep_states=3)
-    client.play(2)
+    client.play(Quota(2))
     before, agent = client.state(), client.agent
     anchors = np.linspace(-1, 1, 7, dtype=np.float32)[:, None]
     exchange, teacher, asked = AnchorCompile(anchors), {"Q": np.outer(anchors[:, 0], [1.0, -1.0])}, []
@@ -211,7 +211,7 @@ def test_after_a_trial_a_client_is_as_it_was():
     def measure(measured, trial):
         asked.append((measured, trial))
         assert np.abs(agent.q(anchors) - teacher["Q"]).max() < 0.1
-        measured.play(1)
+        measured.play(Quota(1))
         return np.array([[4.0, 5.0]])
 
     trial = Trial(2, 0, False)

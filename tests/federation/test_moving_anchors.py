@@ -110,7 +110,8 @@ def test_one_exchange_is_about_the_present_anchors_and_the_next_about_those_that
     assert anchors is HERE
     assert values is teacher["Q"]
     assert episodes == 7
-    assert following.keys() == {"anchors"}
+    assert following.keys() == {"anchors", "episodes"}
+    assert following["episodes"] == 7
     assert teacher.keys() == {"anchors", "Q", "next"}
     assert following["anchors"] is teacher["next"] is exchange.reported_at(teacher) is THERE
     assert teacher["anchors"] is exchange.anchors_of(teacher) is HERE

@@ -11,7 +11,7 @@ from test_server import EXPECTS, MEMBERS, good, played, with_Q
 
 from fedqhd.agents.client import SPLIT
 from fedqhd.core import rng
-from fedqhd.core.protocols import Episode, Reply
+from fedqhd.core.protocols import Episode, Quota, Reply
 from fedqhd.federation import AnchorCompile, Participant, Server
 from fedqhd.federation.aggregate import Rule
 
@@ -69,7 +69,7 @@ def test_a_record_is_refused_with_this_sentence(lines):
     server = Server(MEMBERS, longest=6)
     long = played(episodes=tuple(Episode(1, k, 1.0, 7, 0.5) for k in (2, 3)), steps=14)
     for reply in (played(client=3), played(client=-1), played(client=1.0), long, played()):
-        server.recorded(5, [reply], 2, 2)
+        server.recorded(5, [reply], Quota(2), 2)
     nobody = "there are only clients 0 to 2"
     assert lines() == [
         ("WARNING", f"round 5: the reply of client 3 is refused: {nobody}{LATER}"),
@@ -85,11 +85,11 @@ def test_the_records_of_good_replies_are_kept_as_they_are_and_in_their_order():
     first = good(0, episodes=(Episode(0, 0, 1.0, 12, 1.0),), seconds=dict.fromkeys(SPLIT, 0.0))
     others = [first._replace(client=i, episodes=(Episode(i, 0, 1.0, 12, 1.0),)) for i in (2, 1)]
     replies = [first, others[0], first._replace(steps=-1), others[1]]
-    assert Server(MEMBERS).recorded(0, replies, 1, 0) == [first, *others]
-    unknown = Server().recorded(0, replies, 1, 0)  # nothing is known of the clients
+    assert Server(MEMBERS).recorded(0, replies, Quota(1), 0) == [first, *others]
+    unknown = Server().recorded(0, replies, Quota(1), 0)  # nothing is known of the clients
     assert unknown == replies
     assert unknown is not replies
-    assert Server(MEMBERS).recorded(0, [first], 1, 0)[0] is first
+    assert Server(MEMBERS).recorded(0, [first], Quota(1), 0)[0] is first
 
 
 def test_a_reply_is_refused_with_this_sentence_and_counted_by_client_and_kind(lines):
