@@ -18,6 +18,17 @@ def without_effect(values: Mapping[str, Any]) -> tuple[str, str]:
     return BY_EPISODES if values["steps"] or values["round_steps"] else BY_STEPS
 
 
+def without_idle_length(layers: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without a length in steps that an environment's file has, if the user's own length is in episodes.
+
+    Args:
+        layers: All settings but those that were given for the run.
+        wanted: The settings that are the user's own.
+    """
+    in_episodes = wanted.keys() & set(BY_EPISODES) and not wanted.keys() & set(BY_STEPS)
+    return {k: v for k, v in layers.items() if not (in_episodes and k in BY_STEPS)}
+
+
 def check_length(given: Mapping[str, Any], c: Config) -> None:
     """Raise FedQHDError if settings that were given for a run by steps say how long it is in episodes, too."""
     for name in BY_EPISODES:

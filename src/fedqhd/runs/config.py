@@ -12,7 +12,7 @@ from fedqhd.agents.learner import LEARNERS
 from fedqhd.core import named, presets, trust
 from fedqhd.core.config import Config, defaults_of
 from fedqhd.core.errors import FedQHDError, nearest
-from fedqhd.core.length import BY_STEPS, check_length, without_effect
+from fedqhd.core.length import BY_STEPS, check_length, without_effect, without_idle_length
 from fedqhd.core.named import name_of
 from fedqhd.core.presets import PLAIN, PRESETS, SETTINGS
 from fedqhd.core.registry import Registry
@@ -151,6 +151,7 @@ def resolve(
     from_file = presets.flattened(tables, order)
     known.check_names(source, from_file)
     layers = {**presets.flattened(own_file, order), **presets.flattened(over, order), **shared, **from_file}
+    layers = without_idle_length(layers, {**shared, **from_file, **given})
     values = {**chosen, **{k: v for k, v in layers.items() if k in known.fields}, **given}
     values = {k: known.value(k, v) for k, v in values.items() if k in known.fields}
     config = make_config(values, known)
