@@ -58,7 +58,7 @@ def find(lines: Iterable[dict[str, Any]], config: Config, commit: str = "") -> d
     Returns:
         The archived run, or None if there is none.
     """
-    wanted = {**dict.fromkeys(BY_STEPS, 0), **settings_of(config)}  # a run by steps is none by default episodes
+    wanted = {**dict.fromkeys(BY_STEPS, 0), **settings_of(config)}  # runs by steps record no episodes
 
     def had(line: Line, name: str) -> Any:
         value = line["settings"].get(name, default_of(name))
