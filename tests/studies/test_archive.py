@@ -16,7 +16,7 @@ from fedqhd.runs.rounds_log import cpu_seconds_until
 from fedqhd.runs.run import train
 from fedqhd.studies import plan as plans
 from fedqhd.studies import store
-from fedqhd.studies.archive import Archive, find, forget_without_models, measured_file
+from fedqhd.studies.archive import Archive, find, forget_without_models, measured_file, non_default_settings
 from fedqhd.studies.catalogue.cost import Cost
 from fedqhd.studies.catalogue.main import main_jobs
 from fedqhd.studies.catalogue.scalability import Scalability
@@ -176,3 +176,11 @@ def test_a_damaged_line_of_an_archive_is_not_passed_over(tmp_path):
     (tmp_path / "runs.jsonl").write_text('{"seed": 1}\n{"seed":')
     with pytest.raises(ValueError, match="Expecting value"):
         read_lines(tmp_path / "runs.jsonl")
+
+
+def test_a_run_by_steps_is_not_taken_for_one_of_the_default_episodes():
+    by_episodes = resolve({"env": "Acrobot-v1"}, preset="plain")
+    by_steps = resolve({"env": "Acrobot-v1", "steps": 100, "round_steps": 10}, preset="plain")
+    line = {"seed": 0, "commit": "x", "settings": non_default_settings(by_steps)}
+    assert find([line], by_episodes) is None
+    assert find([line], by_steps) == line

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedqhd.core.config import Config
 from fedqhd.core.files import write_bytes
+from fedqhd.core.length import BY_STEPS
 from fedqhd.core.lines import Line, read_lines, write_lines
 from fedqhd.runs.config import FIELDS
 from fedqhd.runs.metrics import NAME as METRICS
@@ -57,7 +58,7 @@ def find(lines: Iterable[dict[str, Any]], config: Config, commit: str = "") -> d
     Returns:
         The archived run, or None if there is none.
     """
-    wanted = settings_of(config)
+    wanted = {**dict.fromkeys(BY_STEPS, 0), **settings_of(config)}  # runs by steps record no episodes
 
     def had(line: Line, name: str) -> Any:
         value = line["settings"].get(name, default_of(name))
