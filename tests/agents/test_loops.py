@@ -35,6 +35,7 @@ RUNS = {
     "repeated actions": {"learner": "replay", "env": "MountainCar-v0", "action_repeat": 3},
     "different worlds": {"learner": "online", "dynamics": ["length=0.3:1"]},
     "oracle": {"method": "oracle-qhd", "learner": "least-squares", "dynamics": ["length=0.3:1"]},
+    "oracle, cut off": {"method": "oracle-qhd", "learner": "least-squares", "env": "MountainCar-v0"},
 }  # fmt: skip
 
 

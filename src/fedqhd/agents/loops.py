@@ -106,6 +106,7 @@ def play_in_kernel(
     """
     start = perf_counter()
     world, z = twin.world(), episode.s
+    agent.goes_on(z)
     z_next = np.empty_like(z)
     visited = np.empty((kernels.MANY if visit else 0, len(z)), np.float32)
     taken = np.empty(0 if until is None else kernels.MANY, np.int64)
