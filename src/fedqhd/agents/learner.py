@@ -111,6 +111,9 @@ class Learner(Stateful):
         """
         return None
 
+    def goes_on(self, z: Array) -> None:
+        """Prepare for steps in a kernel from the scaled state z, with which another episode may begin."""
+
     def played(self, record: Any, actions: int, z: Array) -> None:
         """Take over what a kernel has counted in a record of `in_kernel`.
 

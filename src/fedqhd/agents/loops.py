@@ -90,6 +90,7 @@ def play_in_kernel(
     """
     start = perf_counter()
     world, z = twin.world(), scaler(state)
+    agent.goes_on(z)
     z_next = np.empty_like(z)
     visited = np.empty((kernels.MANY if visit else 0, len(z)), np.float32)
     status, length, total = kernels.PLAYING, 0, 0.0

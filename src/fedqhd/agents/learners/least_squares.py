@@ -161,9 +161,12 @@ class LeastSquaresQHD(QHD):
         self._awaited = z.copy() if self._rewards[-1][1] else None
         self._new += actions
 
-    def observe(self, t: Transition) -> None:
-        if t.s is not self._awaited and (self._awaited is None or not np.array_equal(t.s, self._awaited)):
+    def goes_on(self, z: Array) -> None:
+        if z is not self._awaited and (self._awaited is None or not np.array_equal(z, self._awaited)):
             self._close()
+
+    def observe(self, t: Transition) -> None:
+        self.goes_on(t.s)
         self._remember(t.s, t.a, t.r, t.discount)
         self._rewards.append((t.r, t.discount))
         self._awaited = t.s_next if t.discount else None
