@@ -307,8 +307,8 @@ def test_each_client_has_one_vote_whatever_it_claims(rng):
     )
 
 
-def test_a_client_may_be_left_out_by_what_it_plays_but_not_by_whom_it_stands_beside(cartpole, rng):
-    """Two liars that stand beside one client with less of its advantages: no rule of distances takes part."""
+def test_liars_beside_one_client_neither_outvote_the_others_nor_weaken_the_teacher(cartpole, rng):
+    """Two liars have the values of a client, with hardly any of its advantages, so that their policy is as good."""
     server, federation, good = cartpole
     clients = [good + 0.01 * rng.normal(size=good.shape) for _ in range(5)]
     clients[0] = clients[1] = clients[2] - 0.999 * advantages(clients[2])
