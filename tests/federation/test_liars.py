@@ -20,6 +20,7 @@ from fedqhd.federation import (
     Participant,
     Server,
     TeacherAnchors,
+    play,
     rule_of,
     weighted_mean,
 )
@@ -317,6 +318,19 @@ def test_liars_beside_one_client_neither_outvote_the_others_nor_weaken_the_teach
     replies = server.select(0, replies_of(clients), VOTES, server._play(0, federation, None, server.counts))
     teacher = advantages(weighted_mean(replies, "Q"))
     assert np.linalg.norm(teacher) > 0.99 * np.linalg.norm(advantages(good))
+
+
+def test_a_policy_earns_the_same_in_a_kernel_and_in_python(cartpole, monkeypatch):
+    server, federation, good = cartpole
+    config, public = server.stage.config, server.stage.public
+    quick = Stage(config, public).play(federation.reported_at(None), good, 0)
+    monkeypatch.setattr(play, "LONGEST", 70)
+    short = Stage(config, public).play(federation.reported_at(None), good, 0)
+    monkeypatch.setattr(play, "twin_for", lambda model, env, scaler: None)
+    in_python = Stage(config, public).play(federation.reported_at(None), good, 0)
+    np.testing.assert_array_equal(short.returns, in_python.returns)
+    assert short.steps == in_python.steps
+    assert short.returns.max() == 70 < quick.returns.max()
 
 
 def test_a_server_that_cannot_play_says_so(rng):
