@@ -51,7 +51,7 @@ class Liars(Study):
     name = "liars"
     rank = 15
     about = "liars that know the rule: every attack against every rule, 1 or 2 of 5 or 4 of 20 clients lying"
-    hours = 20.0
+    hours = 4.0
     seeds = (1, 2, 3, 4, 5)
     key = Case._fields
 
