@@ -20,13 +20,14 @@ from fedqhd.federation import (
     Participant,
     Server,
     TeacherAnchors,
+    play,
     rule_of,
     weighted_mean,
 )
-from fedqhd.federation.play import EPISODES, Play, Stage, clearly_worse, play_off, plays_well
+from fedqhd.federation.play import EPISODES, Level, Play, Stage, clearly_worse, play_off, plays_well
 from fedqhd.federation.validate import check_reply
-from fedqhd.federation.wrappers.adaptive import CLAIM, DRIFT, RARE
-from fedqhd.federation.wrappers.attacks import LITTLE, Scene, advantages
+from fedqhd.federation.wrappers.adaptive import CLAIM, DRIFT, LARGEST, RARE
+from fedqhd.federation.wrappers.attacks import LITTLE, SCALE, Scene, advantages
 from fedqhd.runs import checkpoint
 from fedqhd.runs.run import train
 from fedqhd.studies.catalogue.liars import GOALS, Liars
@@ -100,6 +101,28 @@ def test_rare_tells_the_truth_wherever_the_honest_agree(rng):
     assert differ[lied].min() > differ[~lied].max()
 
 
+def test_probe_lies_wherever_the_rule_does_not_look_and_nowhere_else(rng):
+    s = scene(honest(rng), 1)
+    mean = s.honest.mean(axis=0)
+    looks = rng.random(len(mean)) < 0.1
+    blind = ADAPTIVE["probe"](s._replace(accepts=lambda lie: np.array_equal(lie[looks], mean[looks])))
+    np.testing.assert_array_equal(blind[looks], mean[looks])
+    lied = (blind != mean).any(axis=1)
+    assert 0 < lied.sum() < len(mean)
+    np.testing.assert_allclose(advantages(blind[lied]), -LARGEST * advantages(mean[lied]))
+    everywhere = ADAPTIVE["probe"](s._replace(accepts=lambda lie: True))
+    np.testing.assert_allclose(advantages(everywhere), -LARGEST * advantages(mean))
+
+
+def test_values_lies_about_states_and_not_about_actions(rng):
+    s = scene(honest(rng), 1)
+    lie, mean = ADAPTIVE["values"](s), s.honest.mean(axis=0)
+    np.testing.assert_allclose(advantages(lie), advantages(mean), atol=1e-12 * SCALE)
+    shift = (lie - mean).mean(axis=1)
+    np.testing.assert_allclose(np.abs(shift), SCALE * np.sqrt(np.mean(s.honest**2)))
+    assert 0.2 < np.mean(shift > 0) < 0.8
+
+
 def test_drift_begins_as_the_truth_and_goes_further_with_each_episode(rng):
     values = honest(rng)
     away = [np.abs(ADAPTIVE["drift"](scene(values, 1, episodes=e)) - np.mean(values[1:], axis=0)) for e in (0, 50, 100)]
@@ -151,13 +174,16 @@ def test_clearly_worse_is_by_two_standard_errors_in_the_same_episodes():
     assert not clearly_worse(base + 5, base)
 
 
-def judged(values, last=None):
-    """Whom `play_off` keeps where values are single numbers, and a teacher earns less the further it is from 10."""
+def judged(angles, last=None):
+    """Whom `play_off` keeps where advantages are directions in a plane, and earn less the further they are from 10."""
+    A = np.array([[[np.cos(np.radians(v))], [np.sin(np.radians(v))]] for v in angles])
 
     def earn(Q):
-        return 100 - abs(float(Q[0, 0]) - 10) + np.array([0.0, 0.5, 1.0, 0.2])
+        angle = np.degrees(np.arctan2(Q[1, 0], Q[0, 0]))
+        return 100 - abs(round(float(angle) - 10, 6)) + np.array([0.0, 0.5, 1.0, 0.2])
 
-    return play_off(replies_of([np.array([[v]]) for v in values]), Play(earn, last), weighted_mean)
+    kept = play_off(Level(np.zeros((2, 1)), A, 1.0), Play(earn, last))
+    return [i in kept for i in range(len(angles))]
 
 
 def test_a_reply_is_left_out_if_the_teacher_plays_better_without_it():
@@ -173,15 +199,6 @@ def test_who_plays_worse_than_the_median_client_is_left_out():
     np.testing.assert_array_equal(plays_well(returns), [True, False, True, True, False])
     assert plays_well(np.ones((5, 4))).all()  # nobody has learned anything yet
     assert judged([10.0, 10, 10, -90, -90]) == [True, True, True, False, False]
-
-
-def test_liars_stay_below_what_makes_the_server_search_for_them():
-    values = replies_of([np.array([[v]]) for v in (10.0, 10, 10, 10, -90)])
-    earn = Play(lambda Q: 100 - abs(Q[0, 0] - 10) + np.arange(4.0), search=False)
-    assert play_off(values, earn, weighted_mean) == [True] * 4 + [False]
-    spoiled = replies_of([np.array([[v]]) for v in (10.0, 7, 7, 7)])
-    assert play_off(spoiled, earn, weighted_mean) == [False] * 4
-    assert play_off(values[:4], earn, weighted_mean) == [True] * 4
 
 
 def test_replies_are_left_out_until_the_teacher_plays_as_well_as_the_last_one():
@@ -211,14 +228,12 @@ def test_replies_that_play_badly_are_left_out_and_a_bad_teacher_is_taken_back(ca
     # The honest clients differ so much that the liars are not far from them, in their numbers.
     clients = [good + 0.4 * good.std() * rng.normal(size=good.shape) for _ in range(5)]
     clients[1] = clients[4] = -1.7 * good
-    assert rule_of("played").select([np.stack(clients)]).all()
     state, teacher = server.aggregate(0, federation, federation.start(), None, replies_of(clients))
     assert server.used_weights
     assert not server.used_weights.keys() & {1, 4}
-    np.testing.assert_allclose(teacher["Q"], np.mean([clients[i] for i in server.used_weights], axis=0))
-    assert (
-        server.counts["played episodes"] >= (4 + 1) * EPISODES
-    )  # the replies, of which two are equal, and the teacher
+    level = Level.of(np.stack(clients))
+    np.testing.assert_allclose(teacher["Q"], level.teacher(list(server.used_weights)))
+    assert server.counts["played episodes"] >= (4 + 1) * EPISODES  # of the replies, two are equal; and the teacher
     played = server.stage.play(federation.anchors_of(teacher), teacher["Q"], 0)
     assert played.returns.mean() > 5 * server.stage.play(federation.anchors_of(teacher), -good, 0).returns.mean()
     # If all agree on a bad policy, none of them is better, but their teacher is worse than the last one.
@@ -239,11 +254,83 @@ def test_a_policy_plays_the_same_whenever_it_is_asked_and_differently_in_another
     assert not np.array_equal(one.returns, stages[0].play(anchors, 0.1 * good[::-1], 4).returns)
 
 
-def test_a_large_lie_that_plays_well_does_not_outweigh_the_others(cartpole, rng):
+# --- what a client can decide ---
+
+
+def test_level_by_hand():
+    """Three clients, two anchors, two actions. The advantages have the lengths 2, 4 and 20."""
+    Q = np.array([[[1.0, -1], [1, -1]], [[7, 3], [5, 5 - 4]], [[9 + 10, 9 - 10], [6 + 10, 6 - 10]]])
+    level = Level.of(Q)
+    np.testing.assert_allclose(level.V[:, 0], [5, 3])
+    assert level.length == 4
+    np.testing.assert_allclose(level.A[:, :, 0], [[1, 1], [2, 2], [2, 2]])
+    np.testing.assert_allclose(level.A[:, :, 1], -level.A[:, :, 0])
+    np.testing.assert_allclose(level.teacher([0, 1, 2]), [[7, 3], [5, 1]])
+    np.testing.assert_allclose(level.counting([0, 2]).mean(axis=0), level.teacher([0, 2]))
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 1.0, 1e3, 1e9])
+def test_a_lie_of_any_size_neither_outweighs_nor_weakens_the_others(rng, size):
+    clients = np.stack(honest(rng))
+    clients[:2] = size * advantages(rng.normal(size=clients[:2].shape))
+    level = Level.of(clients)
+    lengths = [np.linalg.norm(advantages(Q)) for Q in clients]
+    assert min(lengths[2:]) <= level.length <= max(lengths[2:])
+    assert np.linalg.norm(level.A, axis=(1, 2)).max() <= level.length * (1 + 1e-12)
+    for kept in ([0, 1, 2, 3, 4], [0, 1], [0, 4]):
+        np.testing.assert_allclose(np.linalg.norm(advantages(level.teacher(kept))), level.length)
+
+
+def test_a_minority_cannot_move_the_value_of_a_state_beyond_what_the_others_say(rng):
+    clients = np.stack(honest(rng))
+    clients[:2] += 1e6 * rng.choice([-1.0, 1.0], size=(2, clients.shape[1], 1))
+    V, own = Level.of(clients).V, clients[2:].mean(axis=2, keepdims=True)
+    assert (own.min(axis=0) <= V).all()
+    assert (own.max(axis=0) >= V).all()
+    assert np.abs(clients.mean(axis=(0, 2))).max() > 1e5  # the mean of all
+
+
+def test_who_has_learned_nothing_has_no_say():
+    Q = np.zeros((5, 3, 2))
+    Q[1] = [[1.0, 3], [2, 2], [5, 4]]
+    np.testing.assert_allclose(Level.of(Q).teacher(range(5)), Q[1])
+    np.testing.assert_array_equal(Level.of(np.zeros((5, 3, 2))).teacher(range(5)), 0)
+    np.testing.assert_allclose(Level.of(Q[1:2]).teacher([0]), Q[1])  # a client by itself
+
+
+def test_each_client_has_one_vote_whatever_it_claims(rng):
+    values = honest(rng)
+    claims = [r._replace(weight=w) for r, w in zip(replies_of(values), (1000.0, 1, 1, 1, 0), strict=True)]
+    counted = rule_of("played").counted(claims, VOTES, Play(lambda Q: np.ones(3)))
+    assert [r.weight for r in counted.values()] == [1.0] * 4
+    np.testing.assert_allclose(
+        weighted_mean(list(counted.values()), "Q"), Level.of(np.stack(values[:4])).teacher(range(4))
+    )
+
+
+def test_liars_beside_one_client_neither_outvote_the_others_nor_weaken_the_teacher(cartpole, rng):
+    """Two liars have the values of a client, with hardly any of its advantages, so that their policy is as good."""
     server, federation, good = cartpole
     clients = [good + 0.01 * rng.normal(size=good.shape) for _ in range(5)]
-    clients[2] = 1000 * good
-    assert server.verdict(federation, replies_of(clients), None) == [True, True, False, True, True]
+    clients[0] = clients[1] = clients[2] - 0.999 * advantages(clients[2])
+    verdict = server.verdict(federation, replies_of(clients), None)
+    assert verdict[3:] == [True, True]
+    replies = server.select(0, replies_of(clients), VOTES, server._play(0, federation, None, server.counts))
+    teacher = advantages(weighted_mean(replies, "Q"))
+    assert np.linalg.norm(teacher) > 0.99 * np.linalg.norm(advantages(good))
+
+
+def test_a_policy_earns_the_same_in_a_kernel_and_in_python(cartpole, monkeypatch):
+    server, federation, good = cartpole
+    config, public = server.stage.config, server.stage.public
+    quick = Stage(config, public).play(federation.reported_at(None), good, 0)
+    monkeypatch.setattr(play, "LONGEST", 70)
+    short = Stage(config, public).play(federation.reported_at(None), good, 0)
+    monkeypatch.setattr(play, "twin_for", lambda model, env, scaler: None)
+    in_python = Stage(config, public).play(federation.reported_at(None), good, 0)
+    np.testing.assert_array_equal(short.returns, in_python.returns)
+    assert short.steps == in_python.steps
+    assert short.returns.max() == 70 < quick.returns.max()
 
 
 def test_a_server_that_cannot_play_says_so(rng):

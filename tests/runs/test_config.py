@@ -184,6 +184,16 @@ def test_every_shipped_file_is_valid(name, setting, learner):
             {"aggregate": "median", "weights": "precision", "learner": "least-squares"},
             "aggregate=median.*replies up",
         ),
+        (
+            {
+                "aggregate": "played",
+                "weights": "precision",
+                "learner": "least-squares",
+                "setting": "heterogeneous",
+                "anchor_source": "teacher",
+            },
+            "aggregate=played.*replies up",
+        ),
         ({"keep": 0}, "keep=0"),
         ({"sgima": 1.0}, "unknown setting 'sgima' .did you mean 'sigma'"),
     ],

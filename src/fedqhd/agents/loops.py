@@ -132,17 +132,22 @@ def play_in_kernel(
     return status == kernels.ENDED, {"episodes": perf_counter() - start}
 
 
-def greedy_in_kernel(model: Any, twin: Twin, z: Array) -> float:
-    """Play a greedy episode from the scaled state z in a kernel and return its return."""
+def greedy_in_kernel(model: Any, twin: Twin, z: Array, longest: float = math.inf) -> tuple[float, int]:
+    """Play a greedy episode from the scaled state z in a kernel, and stop after `longest` steps at the latest.
+
+    Returns:
+        Its return and its length in steps.
+    """
     world, record = twin.world(), model.in_kernel()
     z_next, nowhere, untaken = np.empty_like(z), np.empty((0, len(z)), np.float32), np.empty(0, np.int64)
-    status, length, total = kernels.PLAYING, 0, 0.0
-    while status == kernels.PLAYING:
+    status, length, total, r = kernels.PLAYING, 0, 0.0, 0.0
+    while status == kernels.PLAYING and length < longest:
+        many = int(min(kernels.MANY, longest - length))
         status, _, length, total, _, r, _ = kernels.play(
-            world, record, 0.0, 0.0, z, z_next, nowhere, untaken, kernels.MANY, kernels.NEVER, length, total
+            world, record, 0.0, 0.0, z, z_next, nowhere, untaken, many, kernels.NEVER, length, total
         )
     check_reward(r, length)
-    return total
+    return total, length
 
 
 def warm_up(agent: Any, twin: Twin, gamma: float) -> None:

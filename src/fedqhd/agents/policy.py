@@ -191,7 +191,7 @@ def greedy_returns(
     for episode in range(episodes):
         obs, _ = env.reset(seed=rng.env_seed(seed, client, purpose, episode))
         if twin is not None:
-            returns[episode] = greedy_in_kernel(policy.model, twin, policy.scaler(obs))
+            returns[episode], _ = greedy_in_kernel(policy.model, twin, policy.scaler(obs))
             continue
         done = False
         while not done:

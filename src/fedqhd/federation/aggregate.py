@@ -7,7 +7,6 @@ uses it to select replies, the federation to combine them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,6 @@ from fedqhd.core import named
 from fedqhd.core.errors import FedQHDError, nearest
 from fedqhd.core.protocols import Array, Expected, Reply
 from fedqhd.federation.location import (
-    LOOSE,
     geometric_median,
     median,
     multi_krum,
@@ -24,7 +22,7 @@ from fedqhd.federation.location import (
     real_rows,
     trimmed_mean,
 )
-from fedqhd.federation.play import Play, play_off
+from fedqhd.federation.play import Level, Play, play_off
 
 Combine = Callable[[Sequence[Reply], str], Array]
 """(replies, name) -> the aggregate of the arrays of that name."""
@@ -123,16 +121,16 @@ class Rule(NamedTuple):
     reason: str = ""
     """Why a reply is left out, in words for the log."""
     plays: bool = False
-    """Whether the server also plays what it selected, leaves out replies that play clearly worse than the others or
+    """Whether the server levels the replies and plays them, leaves out those that play clearly worse than the others or
     spoil the teacher, and takes back a teacher that plays clearly worse than the last one."""
 
-    def accepted(
+    def counted(
         self,
         replies: Sequence[Reply],
         expects: Mapping[str, Expected] | None,
         play: Play | None = None,
-    ) -> list[bool]:
-        """Tell for each reply whether it counts.
+    ) -> dict[int, Reply]:
+        """Return the replies that count, as they count, by their place among all.
 
         Args:
             replies: Valid replies of one round, at least one, in client order.
@@ -142,15 +140,38 @@ class Rule(NamedTuple):
         Raises:
             FedQHDError: If the rule plays replies and the server cannot.
         """
+        if self.plays:
+            if play is None:
+                raise FedQHDError(f"aggregate={self.name} is not possible: {CANNOT_PLAY}")
+            return played(replies, play)
         names = [n for n in replies[0].payload if expects is None or expects[n].votes]
         kept = np.ones(len(replies), bool)
         if self.select is not None and names:
             kept = self.select([stack(replies, name) for name in names])
-        if self.plays:
-            if play is None:
-                raise FedQHDError(f"aggregate={self.name} is not possible: {CANNOT_PLAY}")
-            kept[kept] = play_off([r for r, keep in zip(replies, kept, strict=True) if keep], play, self.combine)
-        return [bool(counts) for counts in kept]
+        return {i: r for i, (r, counts) in enumerate(zip(replies, kept, strict=True)) if counts}
+
+    def accepted(
+        self,
+        replies: Sequence[Reply],
+        expects: Mapping[str, Expected] | None,
+        play: Play | None = None,
+    ) -> list[bool]:
+        """Tell for each reply whether it counts; the arguments are those of `counted`."""
+        counted = self.counted(replies, expects, play)
+        return [i in counted for i in range(len(replies))]
+
+
+def played(replies: Sequence[Reply], play: Play) -> dict[int, Reply]:
+    """Return the replies that `play_off` keeps, levelled, by their place among all.
+
+    Each has one vote, because a weight is only what the client claims.
+    """
+    voters = [i for i, r in enumerate(replies) if r.weight > 0] or list(range(len(replies)))
+    level = Level.of(stack([replies[i] for i in voters], "Q"))
+    kept = play_off(level, play)
+    dtype = replies[0].payload["Q"].dtype
+    values = zip(kept, level.counting(kept).astype(dtype), strict=True)
+    return {voters[i]: replies[voters[i]]._replace(payload={"Q": Q}, weight=1.0) for i, Q in values}
 
 
 MEAN = Rule("mean")
@@ -158,10 +179,7 @@ FAR = (
     "it is far from what most clients report, as that of a faulty or lying client would be; among few clients this "
     "also happens to honest ones, and aggregate=mean would count all"
 )
-POOR = (
-    "it plays clearly worse than others in the server's copy of the environment, or the teacher does because of it, or "
-    "it is very far from what the others report"
-)
+POOR = "it plays clearly worse than others in the server's copy of the environment, or the teacher does because of it"
 CANNOT_PLAY = (
     "the server plays each reply, so it needs values at anchors and its own copy of the environment: give "
     "setting=heterogeneous and anchor_source=teacher"
@@ -175,7 +193,7 @@ RULES: Mapping[str, Rule] = {
         Rule("trimmed-mean", by_rows(trimmed_mean)),
         Rule("geometric-median", by_rows(geometric_median)),
         Rule("multi-krum", select=multi_krum, reason=FAR),
-        Rule("played", select=partial(near_the_centre, tolerance=LOOSE), reason=POOR, plays=True),
+        Rule("played", reason=POOR, plays=True),
     )
 }
 

@@ -15,9 +15,6 @@ from fedqhd.core.protocols import Array
 TOLERANCE = {"values": 10.0, "advantages": 2.5}
 """`auto` leaves out a reply that is further from the centre than this many median distances. The bound on advantages is
 tighter: honest clients may learn the value of a state at different times, but they must agree on the better action."""
-LOOSE = {"values": 10.0, "advantages": 10.0}
-"""The tolerance of `played`, which judges policies by playing them. It only has to keep out a lie that is so large that
-a policy that plays well would outweigh all others."""
 TRIM = 0.2
 """The share of the clients that a trimmed mean cuts off at either end."""
 STEPS = 50

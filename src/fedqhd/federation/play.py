@@ -1,5 +1,6 @@
 """Judging replies by playing them: the server compiles each into features of its own and plays it in the public
-environment. A liar may look like an honest client in every number that it sends, but not in what its policy earns."""
+environment. A liar may look like an honest client in every number that it sends, but not in what its policy earns.
+What no policy shows, the size of advantages and the values of states, is levelled so that no client decides it."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fedqhd.agents import OnlineQHD, OnlineSettings
+from fedqhd.agents.loops import greedy_in_kernel, twin_for
 from fedqhd.core import rng
 from fedqhd.core.config import Config
-from fedqhd.core.protocols import Array, Reply
+from fedqhd.core.protocols import Array
 from fedqhd.envs.make import make_env
 from fedqhd.envs.public import Public
 from fedqhd.federation.follow import server_encoder
@@ -22,6 +24,8 @@ LONGEST = 1000
 """Steps after which an episode is cut off, so that a policy that never ends one cannot hold up the server."""
 ERRORS = 2.0
 """How many standard errors below another policy a policy is clearly worse."""
+ROUNDING = 1e-12
+"""The share of a length below which it is an error of rounding."""
 
 
 class Played(NamedTuple):
@@ -69,37 +73,70 @@ class Play(NamedTuple):
     """Values Q (m, A) at the anchors of the round -> their returns (E,)."""
     last: Array | None = None
     """The returns of the last teacher, (E,); None in the first round."""
-    search: bool = True
-    """Whether to search for the replies that spoil a teacher; if not, none of its replies counts."""
 
 
-def play_off(replies: Sequence[Reply], play: Play, combine: Callable[[Sequence[Reply], str], Array]) -> list[bool]:
+class Level(NamedTuple):
+    """Replies with which no client has more influence than another: all that a client decides is a direction."""
+
+    V: Array
+    """The value of each state, the mean over actions, (m, 1): the median of the clients."""
+    A: Array
+    """The advantages of each reply, (N, m, A), none of them longer than `length`."""
+    length: float
+    """The median length of the advantages, and the length of those of every teacher."""
+
+    @classmethod
+    def of(cls, Q: Array) -> Level:
+        """Level the values Q (N, m, A) of N clients. Those who have learned nothing, Q = 0, have no say."""
+        learned = Q.any(axis=(1, 2))
+        V = Q.mean(axis=-1, keepdims=True)
+        A = Q - V
+        lengths = np.linalg.norm(A.reshape(len(A), -1), axis=1)
+        length = float(np.median(lengths[learned])) if learned.any() else 0.0
+        shorter = length / np.maximum(lengths, length or 1.0)
+        return cls(np.median(V[learned], axis=0) if learned.any() else V[0], A * shorter[:, None, None], length)
+
+    def counting(self, kept: Sequence[int]) -> Array:
+        """Return the values (len(kept), m, A) of these replies as they count: their mean is the teacher.
+
+        The advantages of a teacher are as long as the median ones. If they were not, replies that contradict each
+        other, or that are close to 0, would leave a teacher that prefers no action but still plays well.
+        """
+        A = self.A[list(kept)]
+        mean = float(np.linalg.norm(A.mean(axis=0)))
+        cancelled = mean <= ROUNDING * self.length
+        return self.V + (A if cancelled else A * (self.length / mean))
+
+    def teacher(self, kept: Sequence[int]) -> Array:
+        """Return the teacher (m, A) that these replies give."""
+        return np.asarray(self.counting(kept).mean(axis=0))
+
+
+def play_off(level: Level, play: Play) -> list[int]:
     """Select replies that play well themselves and whose teacher plays well.
 
-    A reply that plays clearly worse than the median one is left out. Then, as long as the teacher plays clearly worse
-    than the best that the server has in hand, a reply or the last teacher, the reply without which it plays best is
-    left out: liars that play well themselves may still spoil the mean.
+    A reply that plays clearly worse than the median one is left out. If the teacher of the others plays clearly worse
+    than the best that the server has in hand, a reply or the last teacher, liars that play well themselves may have
+    spoiled it. Then the replies without which it plays best are left out, one after the other, until it does not.
 
     Args:
-        replies: The replies, at least one.
+        level: The replies, at least one.
         play: How the server plays.
-        combine: Makes the teacher's values of replies.
 
     Returns:
-        For each reply, whether it counts; at least one does if the server searches.
+        The places of the replies that count, at least one.
     """
-    earned = [play.earn(r.payload["Q"]) for r in replies]
+    earned = [play.earn(level.V + A) for A in level.A]
     best = max([*earned, *([] if play.last is None else [play.last])], key=lambda returns: float(returns.mean()))
     kept = [int(i) for i in np.flatnonzero(plays_well(np.stack(earned)))]
-    teacher = play.earn(combine([replies[i] for i in kept], "Q"))
-    if not play.search and clearly_worse(teacher, best):
-        return [False] * len(replies)
-    while len(kept) > 1 and clearly_worse(teacher, best):
-        without = [play.earn(combine([replies[j] for j in kept if j != i], "Q")) for i in kept]
-        chosen = int(np.argmax([returns.mean() for returns in without]))
-        teacher = without[chosen]
-        kept.pop(chosen)
-    return [i in kept for i in range(len(replies))]
+    if len(kept) > 1 and clearly_worse(play.earn(level.teacher(kept)), best):
+        without = [play.earn(level.teacher([j for j in kept if j != i])).mean() for i in kept]
+        spoilers = np.argsort(np.negative(without), kind="stable")
+        for left in range(1, len(kept)):
+            rest = [i for place, i in enumerate(kept) if place not in spoilers[:left]]
+            if left == len(kept) - 1 or not clearly_worse(play.earn(level.teacher(rest)), best):
+                return rest
+    return kept
 
 
 class Stage:
@@ -108,8 +145,9 @@ class Stage:
     def __init__(self, c: Config, public: Public) -> None:
         """Make a stage from the settings of a run and what its clients share."""
         self.config, self.public = c, public
-        self.encoder = server_encoder(c, public)
-        self.settings = OnlineSettings(lam=c.lam, compile="overwrite", epsilon_start=0.0)
+        settings = OnlineSettings(lam=c.lam, compile="overwrite")
+        self._student = OnlineQHD(server_encoder(c, public), public.actions, settings, np.random.default_rng(0))
+        self._env = make_env(c.env, repeat=c.action_repeat)
         self._played: dict[tuple[bytes, bytes], Played] = {}
         self._round = -1
 
@@ -126,19 +164,22 @@ class Stage:
         return self._played[key]
 
     def _play(self, anchors: Array, Q: Array, k: int) -> Played:
-        c, scaler = self.config, self.public.scaler
-        ties = np.random.default_rng(rng.env_seed(c.seed, rng.PUBLIC, "ties", k))
-        student = OnlineQHD(self.encoder, self.public.actions, self.settings, ties)
-        student.fit_anchors(anchors, Q)
-        env = make_env(c.env, repeat=c.action_repeat)
+        env, scaler = self._env, self.public.scaler
+        self._student.fit_anchors(anchors, Q)
+        model = self._student.model()
+        twin = twin_for(model, env, scaler)
         returns, steps = np.zeros(EPISODES), 0
         for episode in range(EPISODES):
-            state, _ = env.reset(seed=rng.env_seed(c.seed, rng.PUBLIC, "played", k * EPISODES + episode))
+            seed = rng.env_seed(self.config.seed, rng.PUBLIC, "played", k * EPISODES + episode)
+            state, _ = env.reset(seed=seed)
+            if twin is not None:
+                returns[episode], length = greedy_in_kernel(model, twin, scaler(state), LONGEST)
+                steps += length
+                continue
             for _ in range(LONGEST):
-                state, reward, terminated, truncated, _ = env.step(student.act(scaler(state)))
+                state, reward, terminated, truncated, _ = env.step(int(model.act(scaler(state)[None])[0]))
                 returns[episode] += float(reward)
                 steps += 1
                 if terminated or truncated:
                     break
-        env.close()
         return Played(returns, steps)

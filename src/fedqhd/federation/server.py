@@ -237,11 +237,10 @@ class Server:
     def verdict(self, federation: Federation, replies: Sequence[Reply], teacher: Payload | None) -> list[bool]:
         """Tell for each reply of the round under way whether it would count.
 
-        Simulated liars who know the rule ask this, so it is neither counted nor logged. They stay below what would make
-        the server search for whoever spoils its teacher.
+        Simulated liars who know the rule ask this, so it is neither counted nor logged.
         """
         play = self._play(self.current, federation, teacher, Counter())
-        return self.rule.accepted(replies, federation.expects(teacher), play and play._replace(search=False))
+        return self.rule.accepted(replies, federation.expects(teacher), play)
 
     def select(
         self,
@@ -250,7 +249,7 @@ class Server:
         expects: Mapping[str, Expected] | None,
         play: Play | None = None,
     ) -> list[Reply]:
-        """Return the valid replies that the aggregation rule does not leave out, in client order.
+        """Return the valid replies that the aggregation rule does not leave out, as they count and in client order.
 
         Clients that are left out are counted and logged, and `used_weights` is set.
 
@@ -261,11 +260,11 @@ class Server:
             play: How the server plays in this round; None if it cannot.
         """
         valid = sorted(valid, key=lambda r: r.client)
-        kept = self.rule.accepted(valid, expects, play)
-        for reply in compress(valid, (not keep for keep in kept)):
+        counted = self.rule.counted(valid, expects, play)
+        for reply in (r for i, r in enumerate(valid) if i not in counted):
             told = f"round {k}: aggregate={self.rule.name} leaves out the reply of client {reply.client}"
             self._count(f"left out/{reply.client}", f"{told}: {self.rule.reason}")
-        selected = list(compress(valid, kept))
+        selected = list(counted.values())
         self.used_weights = {r.client: r.weight for r in selected}
         return selected
 

@@ -115,7 +115,7 @@ class FedQHD(Method):
              "with anchor_source=teacher the anchors have moved on when a late reply arrives: give 0")  # fmt: skip
         for name, value, fits in (
             ("exchange", "statistics", ("auto", "mean")),
-            ("weights", "precision", ("auto", "mean", "multi-krum", "played")),
+            ("weights", "precision", ("auto", "mean", "multi-krum")),
         ):
             need(c.get(name) != value or c.aggregate in fits, "aggregate",
                  f"with {name}={value} the server adds replies up: choose {' or '.join(fits)}")  # fmt: skip

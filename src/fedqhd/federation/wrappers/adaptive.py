@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from fedqhd.core.protocols import Array
-from fedqhd.federation.wrappers.attacks import LITTLE, Scene, advantages
+from fedqhd.federation.wrappers.attacks import LITTLE, SCALE, Scene, advantages, size
 
 LARGEST = 5.0
 """The size of the largest lie that is tried, in units of its direction. A rule that leaves nobody out accepts it."""
@@ -19,6 +19,8 @@ HALVINGS = 12
 """Steps of bisection, which find the largest accepted lie to 0.03 % of LARGEST."""
 RARE = 0.2
 """The share of the anchors at which `rare` lies."""
+PROBES = 20
+"""The number of groups of anchors that `probe` tries."""
 DRIFT = 0.02
 """By how many standard deviations of the honest replies `drift` goes further with each episode."""
 CLAIM = 1000.0
@@ -96,6 +98,33 @@ def rare(s: Scene) -> Array:
     return largest_accepted(s, mean, direction)
 
 
+def probe(s: Scene) -> Array:
+    """Find out where the rule does not look.
+
+    At one group of anchors after the other, reverse the honest advantages and enlarge them, and keep what is accepted.
+    The first groups are those where it matters most which action is better.
+    """
+    mean = s.honest.mean(axis=0)
+    matters = np.linalg.norm(advantages(mean).reshape(len(mean), -1), axis=1)
+    lie = mean.copy()
+    for group in np.array_split(np.argsort(-matters, kind="stable"), min(PROBES, len(mean))):
+        further = lie.copy()
+        further[group] -= (1 + LARGEST) * advantages(mean[group])
+        lie = further if s.accepts(further) else lie
+    return lie
+
+
+def values(s: Scene) -> Array:
+    """Tell the truth about which action is better, and lie about how much the states are worth.
+
+    At random, a state is worth SCALE times the size of the honest values more or less. The policy stays the same, so
+    that nobody who only plays it can tell.
+    """
+    mean = s.honest.mean(axis=0)
+    shift = SCALE * size(s) * s.rng.choice([-1.0, 1.0], size=(len(mean),) + (1,) * (mean.ndim - 1))
+    return np.asarray(mean + shift)
+
+
 def drift(s: Scene) -> Array:
     """Start as the honest mean and depart from it along the honest spread by a little more with each episode."""
     return np.asarray(s.honest.mean(axis=0) + DRIFT * s.episodes * below(s.honest))
@@ -114,6 +143,8 @@ ADAPTIVE: Mapping[str, Callable[[Scene], Array]] = {
     "sybil": sybil,
     "min-max": min_max,
     "rare": rare,
+    "probe": probe,
+    "values": values,
     "drift": drift,
     "claimed-weight": claimed_weight,
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from fedqhd.federation import ATTACKS, RULES
 from fedqhd.federation.wrappers.adaptive import CLAIMING
@@ -18,10 +19,10 @@ GOALS = {(0, 5): 1.0, (2, 5): 0.8, (1, 5): 0.95, (0, 20): 1.0, (4, 20): 0.95}
 """The groups (liars, clients), in the order in which they run, and the share of the clean return that a rule is meant
 to keep. Clean is `mean` without liars, on the same seeds."""
 FIRST = ("played", "auto")
-"""The rules that run first; all others come when these are done."""
+"""The rules that run first, one after the other; all others come when these are done."""
 CLEAN_SEEDS = range(1, 21)
 """The seeds of `mean` and `played` without liars among five clients. Their difference is small, so it takes many.
-Seed 0 is not reported, because the rule `played` was changed twice after a look at it."""
+Seed 0 is not reported, because earlier versions of the rule `played` were changed after a look at it."""
 
 
 class Case(NamedTuple):
@@ -36,11 +37,12 @@ class Case(NamedTuple):
     @property
     def rank(self) -> tuple[Any, ...]:
         """The place of the run among all runs."""
-        clean = not self.lying and self.aggregate in ("mean", *FIRST)
+        early = "played" if not self.lying and self.aggregate == "mean" else self.aggregate
         group = list(GOALS).index((self.lying, self.clients))
         attacks = ("none", *ATTACKS)
         rule = [*FIRST, *RULES].index(self.aggregate)
-        return not (clean or self.aggregate in FIRST), self.clients, self.seed, group, attacks.index(self.attack), rule
+        turn = [*FIRST, early].index(early)
+        return turn, self.clients, self.seed, group, attacks.index(self.attack), rule
 
 
 class Liars(Study):
@@ -49,7 +51,7 @@ class Liars(Study):
     name = "liars"
     rank = 15
     about = "liars that know the rule: every attack against every rule, 1 or 2 of 5 or 4 of 20 clients lying"
-    hours = 20.0
+    hours = 4.0
     seeds = (1, 2, 3, 4, 5)
     key = Case._fields
 
@@ -107,6 +109,7 @@ class Liars(Study):
                 continue
             about = f"goal {goal:.0%}" if lying else f"`mean` returns {np.mean(list(clean.values())):.1f}"
             lines += ["", f"## {lying} of {clients} clients lie ({about})", ""]
+            lines += [] if lying else cost(cells.get(("none", "played"), {}), clean)
             lines += ["| attack | " + " | ".join(rules) + " |", "|---|" + "---:|" * len(rules)]
             for attack in [a for a in ("none", *ATTACKS) if any(a == b for b, _ in cells)]:
                 row = [share_of(cells.get((attack, rule), {}), clean, goal) for rule in rules]
@@ -114,6 +117,21 @@ class Liars(Study):
         made_at = ", ".join(f"`{c}`" for c in sorted({r["commit"] for r in rows}))
         one = f"{command({**BASE, 'clients': 5})} --attack ATTACK --liars 0.4 --aggregate played --seed SEED"
         return [*lines, "", f"Commit {made_at}. A run by itself:", "", "```", one, "```"]
+
+
+def cost(returns: Mapping[int, float], clean: Mapping[int, float]) -> list[str]:
+    """Return the lines that say what `played` costs without liars; none if fewer than two seeds have both."""
+    both = sorted(returns.keys() & clean.keys())
+    if len(both) < 2:
+        return []
+    d = np.array([returns[s] - clean[s] for s in both])
+    half = float(stats.t.ppf(0.975, len(d) - 1) * d.std(ddof=1) / np.sqrt(len(d)))
+    return [
+        f"`played` less `mean`, paired over {len(d)} seeds: {d.mean():+.1f}, with a 95 % interval from "
+        f"{d.mean() - half:+.1f} to {d.mean() + half:+.1f}; the median",
+        f"difference is {np.median(d):+.1f}.",
+        "",
+    ]
 
 
 def share_of(returns: Mapping[int, float], clean: Mapping[int, float], goal: float) -> str:
