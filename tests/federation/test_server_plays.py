@@ -10,7 +10,7 @@ from test_server_rules import LATER, values
 
 from fedqhd.core.protocols import Expected
 from fedqhd.federation import AnchorCompile, ParameterAverage, Rounded, Server, TeacherAnchors
-from fedqhd.federation.aggregate import MEAN
+from fedqhd.federation.aggregate import MEAN, Rule
 from fedqhd.federation.play import Played
 
 
@@ -75,14 +75,15 @@ def test_without_a_stage_or_without_anchors_nothing_is_played():
     assert not server.counts
 
 
-class Shown:
+class Shown(Rule):
     """A rule that keeps what it is shown and counts the first reply."""
 
-    name, reason, plays = "shown", "", True
+    def __new__(cls):
+        return super().__new__(cls, "shown", plays=True)
 
-    def accepted(self, replies, expects, play=None):
+    def counted(self, replies, expects, play=None):
         self.replies, self.expects, self.play = replies, expects, play
-        return [i == 0 for i in range(len(replies))]
+        return {0: replies[0]}
 
 
 def test_a_verdict_leaves_no_trace_and_is_that_of_the_round_under_way(caplog):
@@ -94,7 +95,6 @@ def test_a_verdict_leaves_no_trace_and_is_that_of_the_round_under_way(caplog):
     assert server.verdict(FOLLOWING, replies, teacher) == [True, False]
     assert server.rule.replies is replies
     assert server.rule.expects == {"Q": Expected((1, 1), "f")}
-    assert server.rule.play.search is False
     assert server.rule.play.last.tolist() == [5.0, 5.2, 5.1]
     server.rule.play.earn(np.array([[3.0]]))
     assert server.stage.asked == [(7.0, 5.0, 6), (8.0, 3.0, 6)]

@@ -19,7 +19,7 @@ def without_effect(values: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def without_idle_length(layers: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without a length in steps that an environment's file has, if the user's own length is in episodes.
+    """Return settings without the length in steps of an environment's file, if the user's own is in episodes.
 
     Args:
         layers: All settings but those that were given for the run.
