@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from conftest import by_hand
+from conftest import DENSE, by_hand
 from fedqhd import kernels
 from fedqhd.agents import OnlineQHD, ReplayQHD
 from fedqhd.agents.td import double_q_target, q_values, semi_gradient, td_error
@@ -36,7 +36,7 @@ def agent_with_weights(cls, encoder, rng, actions=3, settings=SETTINGS):
     return agent
 
 
-@pytest.fixture(params=sorted(ENCODERS))
+@pytest.fixture(params=DENSE)
 def wide(request, rng):
     """Wider than a block of any kernel, and not a multiple of it."""
     return ENCODERS[request.param].sample(5, max(kernels.BLOCK, kernels.STORED_BLOCK) + 100, 1.3, rng)
@@ -87,7 +87,7 @@ def test_features_equal_reference(wide, rng):
     np.testing.assert_allclose(wide.features(s), X.conj().view(np.float64), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(ENCODERS))
+@pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("n", [1, 4, 8, 9, 17])
 def test_features_of_few_and_many_variables(name, n, rng):
     """Four states at a time, eight variables at a time, and what is left over of both."""

@@ -136,7 +136,7 @@ def test_every_shipped_file_is_valid(name, setting, learner):
         ({"batch_size": 99, "replay_size": 50, "learner": "replay"}, "batch_size=99.*replay_size=50"),
         ({"setting": "heterogenous"}, "setting='heterogenous' is unknown .did you mean 'heterogeneous'"),
         ({"learner": "onlin"}, "did you mean 'online'"),
-        ({"learner": "dqn"}, "learner='dqn' is unknown.*least-squares, online, replay or module:name"),
+        ({"learner": "dqn"}, "learner='dqn' is unknown.*least-squares, online, replay, traces or module:name"),
         ({"fit_lam": -1.0}, "fit_lam=-1.0"),
         ({"damping": 0.0}, "damping=0.0"),
         ({"trace": 1.5}, "trace=1.5"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import fedqhd
-from conftest import tiny
+from conftest import DENSE, tiny
 from fedqhd.core.errors import FedQHDError
-from fedqhd.encoders import ENCODERS
 from fedqhd.envs.make import spaces_of
 from fedqhd.runs import limits
 from fedqhd.runs.build import build, check_environment
@@ -58,7 +57,7 @@ def test_anchors_count(tmp_path, free):
         check_environment(c, range(2))
 
 
-@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("kind", DENSE)
 def test_the_encoder_counts_as_much_as_it_takes(kind, tmp_path, free):
     c = tiny(tmp_path, learner="online", encoder=[kind], dims=[5000], rollout_steps=100)
     clients, _ = build(c)
