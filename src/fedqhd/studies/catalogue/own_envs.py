@@ -50,7 +50,8 @@ class OwnEnvs(CellStudy):
         "FrozenLake-v1, not slippery": {"env": "examples.environments:lake", **COMMON, "episodes": 300},
         "CliffWalking-v1": {"env": "examples.environments:cliff", **COMMON, "episodes": 300},
         "Taxi-v4": {"env": "Taxi-v4", **COMMON, "episodes": 300},
-        "MinAtar, Breakout": {"env": "MinAtar/Breakout-v1", **COMMON, "episodes": 300},
+        # Its own settings have another learner.
+        "MinAtar, Breakout": {"env": "MinAtar/Breakout-v1", "learner": "replay", **COMMON, "episodes": 300},
         "MiniGrid, empty room": {"env": "examples.environments:grid", **COMMON, "episodes": 300},
         "highway-env, light traffic": {
             "env": "examples.environments:highway", "rollout_steps": 300, "anchors": 150, "episodes": 40, **COMMON,
