@@ -80,6 +80,14 @@ def lay_out(folder):
             (folder / name).write_text(text)
 
 
+def assert_bits_of_one_process(folder):
+    """The walk-through left the metrics and the models of a run in one process."""
+    metrics, models, _ = in_one_process(folder, WALK_THROUGH)
+    assert (folder / "runs/federation/metrics.jsonl").read_text() == metrics
+    for i, home in enumerate(("one", "two")):
+        assert (folder / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+
+
 def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
     lay_out(tmp_path)
     port = free_port()
@@ -91,10 +99,7 @@ def test_the_walk_through_gives_the_bits_of_one_process(tmp_path, terminals):
         said = process.communicate(timeout=PATIENCE)[0]
         assert process.returncode == 0, said
     assert "results in runs/federation" in said
-    metrics, models, _ = in_one_process(tmp_path, WALK_THROUGH)
-    assert (tmp_path / "runs/federation/metrics.jsonl").read_text() == metrics
-    for i, home in enumerate(("one", "two")):
-        assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+    assert_bits_of_one_process(tmp_path)
     assert not (tmp_path / "runs/federation/models").exists()
     assert all(gone_pid(pid) for pids in trees for pid in pids)
 
@@ -111,10 +116,7 @@ def test_rounds_of_steps_give_the_bits_of_one_process(tmp_path, terminals):
         said = process.communicate(timeout=PATIENCE)[0]
         assert process.returncode == 0, said
     assert "round 3/3  steps 300/300" in said
-    metrics, models, _ = in_one_process(tmp_path, WALK_THROUGH)
-    assert (tmp_path / "runs/federation/metrics.jsonl").read_text() == metrics
-    for i, home in enumerate(("one", "two")):
-        assert (tmp_path / "state" / home / "models" / f"client-{i}.npz").read_bytes() == models[i]
+    assert_bits_of_one_process(tmp_path)
 
 
 def test_flowers_own_commands_do_the_same(tmp_path, terminals):

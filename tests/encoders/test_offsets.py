@@ -12,6 +12,7 @@ from fedqhd.core.errors import FedQHDError
 from fedqhd.core.files import write_arrays
 from fedqhd.encoders import Offsets, Triples, draw_encoder, load_encoder
 from fedqhd.encoders.offsets import LARGEST, items
+from fedqhd.linalg.geometry import normalised_step
 from fedqhd.linalg.ridge import Ridge
 
 GRID = (4, 5, 3)
@@ -126,3 +127,24 @@ def test_a_teacher_is_compiled_into_sparse_features_as_into_dense_ones(D):
     sparse, dense = Ridge(e.matrix(states), 0.1).solve(Q), Ridge(e(states), 0.1).solve(Q)
     assert sparse == pytest.approx(dense, abs=1e-10)
     assert not np.allclose(sparse, 0)
+
+
+@pytest.mark.parametrize("kind", [Offsets, Triples])
+def test_the_limit_is_the_share_of_common_items(kind):
+    """One place with channels 0, 1 and 3 of four active, and one with 1 and 3: 6 and 3 items, 3 of them common."""
+    s, t = np.array([[1.0, 1, 0, 1], [0, 0, 0, 0]]), np.array([[0.0, 1, 0, 1], [0, 1, 0, 0]])
+    limit = kind.limit_kernel(s, t, 1.0)
+    more = kind.order == 3  # the place has one triple for each of its three pairs
+    assert limit == pytest.approx([3 / np.sqrt((9 if more else 6) * 3), 0])
+    e = kind.sample(4, BIG, 1.0, np.random.default_rng(0))
+    assert np.sum(e(s) * e(t), axis=1) == pytest.approx(limit, abs=1e-9)
+
+
+def test_a_step_is_normalised_by_sparse_features_as_by_dense_ones():
+    states = np.random.default_rng(0).random((30, 60)) < 0.2
+    for D in (20, 500):
+        e = encoder(D=D)
+        assert normalised_step(0.3, 32, e.matrix(states)) == pytest.approx(
+            normalised_step(0.3, 32, e(states)), rel=1e-12
+        )
+    assert normalised_step(0.3, 1, encoder().matrix(states)) == pytest.approx(0.3)  # the norm of each row is 1

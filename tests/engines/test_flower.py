@@ -70,6 +70,17 @@ def same(one, other):
     assert all(np.array_equal(one[k], other[k]) and one[k].dtype == other[k].dtype for k in one)
 
 
+def assert_same_rounds(local, states, history, engine):
+    """The replies, teachers and clients of a run behind a grid are those of a local run."""
+    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
+        assert [r._replace(payload={}, seconds={}) for r in replies] == [
+            r._replace(payload={}, seconds={}) for r in replies_there
+        ]
+        same(teacher, teacher_there)
+    for one, other in zip(states, engine.each(state_of), strict=True):
+        same(one, other)
+
+
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(str(v) for v in s.values()))
 def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings):
     config, rounds = tiny(tmp_path, env=CORRIDOR, **settings), plan_rounds(Quota(6), Quota(4))
@@ -81,13 +92,7 @@ def test_behind_a_grid_clients_compute_what_one_process_does(tmp_path, settings)
         run_rounds(engine, world.federation, rounds, server=make_server(config, world.members, world.public))
     )
     assert told == [e for _, replies, _, _ in local for r in replies for e in r.episodes]
-    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
-        assert [r._replace(payload={}, seconds={}) for r in replies] == [
-            r._replace(payload={}, seconds={}) for r in replies_there
-        ]
-        same(teacher, teacher_there)
-    for one, other in zip(states, engine.each(state_of), strict=True):
-        same(one, other)
+    assert_same_rounds(local, states, history, engine)
 
 
 BY_STEPS = plan_rounds(Quota(steps=40), Quota(steps=13))
@@ -104,13 +109,7 @@ def test_behind_a_grid_clients_go_on_with_their_episodes(tmp_path, settings):
     engine, world = make_engine(tmp_path, config)
     server = make_server(config, world.members, world.public)
     history = list(run_rounds(engine, world.federation, BY_STEPS, server=server))
-    for (_, replies, teacher, _), (_, replies_there, teacher_there, _) in zip(local, history, strict=True):
-        assert [r._replace(payload={}, seconds={}) for r in replies] == [
-            r._replace(payload={}, seconds={}) for r in replies_there
-        ]
-        same(teacher, teacher_there)
-    for one, other in zip(states, engine.each(state_of), strict=True):
-        same(one, other)
+    assert_same_rounds(local, states, history, engine)
     repeat, sites = config.action_repeat, len(engine.clients[0].envs)
     for k, replies, _, _ in history:
         asked = sites * (13, 13, 13, 1)[k]

@@ -66,6 +66,7 @@ def play_in_python(
         until: The length at which to interrupt the episode, whose actions are then kept; None plays to its end.
     """
     environment = acting = learning = 0.0
+    repeat = repeat_of(env)
     total, length, done, s = episode.ret, episode.length, False, episode.s
     while not done and (until is None or length < until):
         start = perf_counter()
@@ -88,8 +89,9 @@ def play_in_python(
         # An environment of the user may count in numbers of numpy, which files cannot hold.
         steps = int(info.get("env_steps", 1))
         if until is not None:
-            check_count(steps, repeat_of(env))
-            episode.actions.append(np.copy(a))  # an agent may use the memory of a vector again
+            check_count(steps, repeat)
+            # An agent may use the memory of a vector again.
+            episode.actions.append(a if isinstance(a, int) else np.copy(a))
         length += steps
         done = terminated or truncated
         s = s_next

@@ -223,7 +223,7 @@ class SteppingQHD(QHD):
         settings: Any = c.part(cls.Settings)
         if settings.step == "plain":
             return settings
-        return replace(settings, eta=normalised_step(settings.eta, cls.batch(settings), encoder(states)))
+        return replace(settings, eta=normalised_step(settings.eta, cls.batch(settings), encoder.matrix(states)))
 
     @classmethod
     def batch(cls, settings: Any) -> int:

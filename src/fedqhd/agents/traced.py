@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Traced(Protocol):
         """Set all traces to zero."""
         ...
 
-    def found(self) -> None:
+    def restored(self) -> None:
         """Take over traces E that were restored."""
         ...
 
@@ -72,7 +72,7 @@ class DenseTraced:
     def forget(self) -> None:
         self.E[:] = 0
 
-    def found(self) -> None:
+    def restored(self) -> None:
         self._now.forget()
         self._next.forget()
 
@@ -110,11 +110,11 @@ class SparseTraced:
         self.E.reshape(-1)[self._listed[: self._count]] = 0
         self._count = 0
 
-    def found(self) -> None:
+    def restored(self) -> None:
         places = np.flatnonzero(self.E)
         self._listed[: len(places)], self._count = places, len(places)
 
 
-def traced(encoder: BaseEncoder, rows: Array) -> Any:
+def traced(encoder: BaseEncoder, rows: Array) -> Traced:
     """Return the features and traces of an agent with this encoder and weights `rows` (A, R)."""
     return SparseTraced(encoder, rows) if isinstance(encoder, Offsets) else DenseTraced(encoder, rows)

@@ -60,9 +60,15 @@ class Offsets(DrawnEncoder):
     def _draw(cls, n: int, D: int, sigma: float, rng: np.random.Generator) -> dict[str, Array]:
         return cls.for_grid((1, 1, n), D, rng).arrays
 
-    @staticmethod
-    def limit_kernel(s: Array, t: Array, sigma: float) -> Array:
-        raise NotImplementedError("the limit depends on the grid: see `fedqhd.encoders.offsets.items`")
+    @classmethod
+    def limit_kernel(cls, s: Array, t: Array, sigma: float) -> Array:
+        """Return the limit for states that are grids of one place with n channels, which is how `sample` takes them."""
+
+        def alike(a: Array, b: Array) -> float:
+            A, B = (items(z, (1, 1, len(z)), cls.order) for z in (a, b))
+            return len(A & B) / np.sqrt(max(len(A) * len(B), 1))
+
+        return np.array([alike(a, b) for a, b in zip(s, t, strict=True)])
 
     @property
     def n(self) -> int:
@@ -80,12 +86,10 @@ class Offsets(DrawnEncoder):
     def matrix(self, s: Array) -> Any:
         Z = np.ascontiguousarray(self.rows(s), np.float32)
         found = [self._active[: self.switch_on(z, self._active)].copy() for z in Z]
-        ends = np.cumsum([0, *(len(active) for active in found)])
-        values = np.concatenate(
-            [np.full(len(active), max(len(active), 1) ** -0.5) for active in found] or [np.empty(0)]
-        )
-        columns = np.concatenate(found or [np.empty(0, np.int64)])
-        return scipy.sparse.csr_array((values, columns, ends), shape=(len(Z), self.D))
+        counts = np.array([len(active) for active in found], np.int64)
+        values = np.repeat(1 / np.sqrt(np.maximum(counts, 1)), counts)
+        columns = np.concatenate([np.empty(0, np.int64), *found])
+        return scipy.sparse.csr_array((values, columns, [0, *np.cumsum(counts)]), shape=(len(Z), self.D))
 
     def __call__(self, s: Array) -> Array:
         return np.asarray(self.matrix(s).toarray())

@@ -8,23 +8,21 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedqhd.linalg.ridge import stacked
+from fedqhd.linalg.ridge import smaller_gram, stacked
 
 Array = NDArray[Any]
 
 
-def largest_eigenvalue(X: Array) -> float:
+def largest_eigenvalue(X: Any) -> float:
     """Return lambda_max of E[Phi Phi^T] over the rows of X (m, D), with complex features as pairs of real ones.
 
     A summed minibatch of B is stable while eta B lambda_max < 2.
     """
-    real = stacked(X)
-    m, p = real.shape
-    G = real.T @ real if p <= m else real @ real.T
-    return float(scipy.linalg.eigvalsh(G, subset_by_index=[len(G) - 1, len(G) - 1])[0]) / m
+    G = smaller_gram(stacked(X))
+    return float(scipy.linalg.eigvalsh(G, subset_by_index=[len(G) - 1, len(G) - 1])[0]) / X.shape[0]
 
 
-def normalised_step(fraction: float, B: int, X: Array) -> float:
+def normalised_step(fraction: float, B: int, X: Any) -> float:
     """Return the eta for which eta B lambda_max = fraction, so that all bandwidths learn equally fast.
 
     Where the features of states are nearly orthogonal (symbols, one-hot vectors), lambda_max is small, and a single
@@ -33,7 +31,7 @@ def normalised_step(fraction: float, B: int, X: Array) -> float:
     Args:
         fraction: The wanted product. Below 2, minibatches are stable.
         B: Transitions in a minibatch.
-        X: Features (m, D) of a sample of states.
+        X: Features (m, D) of a sample of states; they may be a sparse matrix of scipy.
     """
     steepest = max(B * largest_eigenvalue(X), float(np.max(np.sum(np.abs(X) ** 2, axis=1))))
     return fraction / max(steepest, np.finfo(float).tiny)

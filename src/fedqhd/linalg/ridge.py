@@ -21,6 +21,13 @@ def stacked(X: Array) -> Array:
     return np.hstack([X.real, -X.imag]) if np.iscomplexobj(X) else X
 
 
+def smaller_gram(X: Any) -> Array:
+    """Return X^T X or X X^T, whichever is smaller, of real features X (m, p), which may be a sparse matrix of scipy."""
+    m, p = X.shape
+    G = X.T @ X if p <= m else X @ X.T
+    return np.asarray(G.toarray() if scipy.sparse.issparse(G) else G)
+
+
 class Ridge:
     """The factorised ridge problem at one client's anchors, which is reused every round.
 
@@ -47,8 +54,7 @@ class Ridge:
         self._real = real
         self.primal = p <= m
         self._svd: tuple[Array, Array, Array] | None = None
-        G = real.T @ real if self.primal else real @ real.T
-        G = G.toarray() if scipy.sparse.issparse(X) else G
+        G = smaller_gram(real)
         G[np.diag_indices_from(G)] += lam
         try:
             # Below this threshold, G + lam I may be singular up to rounding. The solution of the dual also contains the

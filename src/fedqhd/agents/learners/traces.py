@@ -9,7 +9,7 @@ Q(lambda) is Watkins': it drops all traces before an exploratory action.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,8 +21,6 @@ from fedqhd.agents.traced import traced
 from fedqhd.core.config import Config
 from fedqhd.core.protocols import Array, Transition
 from fedqhd.core.settings import setting
-from fedqhd.encoders import BaseEncoder
-from fedqhd.linalg.geometry import normalised_step
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,6 @@ class TracesQHD(SteppingQHD):
         self._ahead = -1
         """The action that was chosen for the state `_s_ahead`; -1 if none was."""
         self._s_ahead = np.full(self.encoder.n, np.nan, np.float32)
-
-    @classmethod
-    def settings_for(cls, c: Config, encoder: BaseEncoder, states: Array) -> Any:
-        settings: Any = c.part(cls.Settings)
-        if settings.step == "plain" or encoder.is_sparse:
-            return settings  # the norm of a sparse hypervector is 1
-        return replace(settings, eta=normalised_step(settings.eta, 1, encoder(states)))
 
     @classmethod
     def memory_bytes(cls, c: Config, n: int, D: int, actions: int) -> int:
@@ -105,7 +96,7 @@ class TracesQHD(SteppingQHD):
 
     def restored(self) -> None:
         super().restored()
-        self._traced.found()
+        self._traced.restored()
         if self._ahead >= 0:
             self._traced.encode_next(self._s_ahead)
             self._traced.advance()

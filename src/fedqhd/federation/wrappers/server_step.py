@@ -35,10 +35,13 @@ def agreement(changes: Sequence[Payload], weights: Sequence[float]) -> float:
         changes: The changes of the clients, named arrays of the same shapes.
         weights: Their weights pi, which need not sum to 1.
     """
-    shares = np.asarray(weights, np.float64) / np.sum(weights)
-    total = sum(p * squared_norm(d) for p, d in zip(shares, changes, strict=True))
-    mean = {k: sum(p * d[k] for p, d in zip(shares, changes, strict=True)) for k in changes[0]}
-    return float(squared_norm(mean) / total) if total > 0 else 1.0
+    total = sum(p * squared_norm(d) for p, d in zip(weights, changes, strict=True)) / sum(weights)
+    return float(squared_norm(mean_change(changes, weights)) / total) if total > 0 else 1.0
+
+
+def mean_change(changes: Sequence[Payload], weights: Sequence[float]) -> dict[str, Array]:
+    """Return sum_i pi_i d_i with the weights pi normalised; the arguments are those of `agreement`."""
+    return {k: np.average([d[k] for d in changes], axis=0, weights=weights) for k in changes[0]}
 
 
 def squared_norm(p: Payload) -> float:
@@ -86,7 +89,7 @@ class Stepped(Wrapper):
         """Return the names of the arrays that clients report as they were before and after training."""
         if self.shared or teacher is None:
             return []
-        return [k for k, v in (self.inner.expects(teacher) or {}).items() if k == "Q" and v.votes]
+        return [k for k in self.inner.expects(teacher) or {} if k == "Q"]
 
     def aggregate(self, state: Payload, replies: Sequence[Reply]) -> tuple[Payload, Payload]:
         own, rest = under(state, OWN), {k: v for k, v in state.items() if not k.startswith(OWN)}
@@ -122,8 +125,6 @@ class Stepped(Wrapper):
                  for r, b, d in zip(replies, before, changes, strict=True)]  # fmt: skip
         kept: dict[str, Array] = {"used": np.array(step), "lowered": np.array(step < self.size or "lowered" in own)}
         if self.momentum:
-            shares = np.asarray(weights) / np.sum(weights)
-            for k in names:
-                mean = sum(p * d[k] for p, d in zip(shares, changes, strict=True))
-                kept["velocity." + k] = np.asarray(self.momentum * velocity[k] + mean)
+            mean = mean_change(changes, weights)
+            kept |= {"velocity." + k: self.momentum * velocity[k] + mean[k] for k in names}
         return moved, kept
